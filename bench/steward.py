@@ -20,7 +20,7 @@ from shoal.resources.machine import machine
 from shoal.resources.manager import ResourceManager
 from shoal.resources.requests import Requirement, require
 from shoal.resources.tickets import TicketGranted, TicketState
-from shoal.sim.resource_histories import ManagerHistory, check_steward
+from shoal.sim.resource_histories import ManagerHistory, check_manager
 
 GOAL = 1_000_000 / 60
 NODES, SOCKETS, CORES = 1_000, 2, 32
@@ -99,7 +99,7 @@ def measure(pairs: int) -> bool:
         load = Load(draw, share=share, waiting=waiting, threads=threads)
         seconds, busy = load.run(pairs)
         rate = pairs / busy  # the machine may be busy with other things
-        check_steward(load.steward)
+        check_manager(load.steward)
         met = met and rate >= GOAL
         lines.append(f"| {name} | {pairs / seconds:,.0f} | {rate:,.0f} | {rate / GOAL:.1f} |")
         print(lines[-1], flush=True)

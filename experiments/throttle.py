@@ -14,7 +14,7 @@ from plots import Line, Panel
 
 from shoal.core.policies.throttle.controller import Controller
 from shoal.core.policies.throttle.registry import controller
-from shoal.sim.throttle_measurement import Play, Score, Sharing, Yardstick, score, sharing, yardstick
+from shoal.sim.throttle_measurement import BestLimits, Score, Sharing, ThrottleSimulation, best_limits, score, sharing
 from shoal.sim.throttled_node import AFTER, CORES, ThrottleScenario, further, scenarios, shared
 
 SEEDS = {"tiny": 3, "quick": 3, "default": 20, "full": 40}
@@ -41,13 +41,13 @@ def sharings() -> dict[str, ThrottleScenario]:
     }
 
 
-def measure(scenario: str, size: str) -> Yardstick:
+def measure(scenario: str, size: str) -> BestLimits:
     if size == "tiny":
-        return yardstick(all_scenarios()[scenario], (1, 2), fine=6)
-    return yardstick(all_scenarios()[scenario], REFERENCE_SEEDS)
+        return best_limits(all_scenarios()[scenario], (1, 2), fine=6)
+    return best_limits(all_scenarios()[scenario], REFERENCE_SEEDS)
 
 
-def run(scenario: str, name: str, seed: int, stick: Yardstick) -> Score:
+def run(scenario: str, name: str, seed: int, stick: BestLimits) -> Score:
     return score(all_scenarios()[scenario], maker(name), seed, stick, FOLLOW)
 
 
@@ -94,7 +94,7 @@ def _table(report: Report, names: Sequence[str], seeds: Sequence[int], size: str
     )
 
 
-def _cells(found: Sequence[Score], stick: Yardstick) -> list[str]:
+def _cells(found: Sequence[Score], stick: BestLimits) -> list[str]:
     count = len(found)
     best = " / ".join(
         ", ".join(f"{cap} ({knee})" for cap, knee in zip(one.caps, one.knees, strict=True)) for one in stick.bests
@@ -155,7 +155,7 @@ def _draw(report: Report) -> None:
         scenario = all_scenarios()[name]
         lines = []
         for how in CONTROLLERS[:2]:
-            steps = Play(scenario, maker(how), 1).execute()
+            steps = ThrottleSimulation(scenario, maker(how), 1).execute()
             lines.append(Line(how, [(float(at), float(step.caps[0])) for at, step in enumerate(steps)]))
         report.panels.append(Panel(f"tasks together: {name}", "control period", lines))
 

@@ -295,7 +295,7 @@ def local_part(
     return part, teller
 
 
-def _come_to(part: Part, teller: Teller, random: Random, ending: str, may_crowd: bool) -> None:
+def _come_to(part: Part, teller: Teller, random: Random, ending: str, may_oversubscribe: bool) -> None:
     if ending == "is stopped":
         teller.stop(random.choice(("received SIGINT", "it was cancelled", "the disk is full")))
     elif ending == "goes on":
@@ -306,7 +306,7 @@ def _come_to(part: Part, teller: Teller, random: Random, ending: str, may_crowd:
             categories[name] = categories.get(name, 0) + 1
         if random.random() < 0.8:  # what it said a moment ago may be a little behind what it wrote
             behind = random.choice((0, 0, 1)) if teller.done else 0
-            crowded = may_crowd and random.random() < 0.3
+            crowded = may_oversubscribe and random.random() < 0.3
             part.said = (len(teller.going) + behind, categories, crowded)
     elif ending == "ends":
         teller.finish()

@@ -60,7 +60,7 @@ from shoal.execution.calls.messages import CallRequest, CallResult
 from shoal.execution.calls.pickling import CallCancelledError, CallError
 from shoal.execution.calls.protocol import function_payload
 from shoal.execution.executor.call_pool import Watch, lost, not_run
-from shoal.ledger.cluster_notes import NetClusterNote, drop_farmed, read_farmed, way_out
+from shoal.ledger.cluster_notes import NetClusterNote, drop_net_note, give_up_remedy, read_net_note
 from shoal.ledger.workspace import LockHolder, Workspace
 
 BEAT_SECONDS = 1.0
@@ -601,7 +601,7 @@ def end_farmed(workspace: Workspace) -> str:
 
     The caller has the lock. Raises `InputError`, and leaves the note, if it cannot be known that they have ended.
     """
-    note = read_farmed(workspace)
+    note = read_net_note(workspace)
     if note is None:
         return ""
     try:
@@ -609,9 +609,9 @@ def end_farmed(workspace: Workspace) -> str:
     except InputError as error:
         name = os.path.basename(workspace.workflow)
         where = f"the cluster {note.cluster!r}, which may still run tasks of {name}, cannot be asked to end them"
-        remedy = f"try again when it answers; if it is gone for good, {way_out(workspace)}"
+        remedy = f"try again when it answers; if it is gone for good, {give_up_remedy(workspace)}"
         raise InputError(f"{where}: {error.message}", remedy=remedy) from None
-    drop_farmed(workspace)
+    drop_net_note(workspace)
     return note.cluster
 
 
@@ -623,7 +623,7 @@ def end_by_command(workspace: Workspace, *, forget: bool) -> str:
     except InputError:
         if not forget:
             raise
-        drop_farmed(workspace)
+        drop_net_note(workspace)
         return ""
     finally:
         workspace.release()

@@ -16,7 +16,7 @@ from shoal.core.resources import FRACTION
 from shoal.core.store.directory import NodeInfo
 from shoal.ledger.file import LedgerWriter
 from shoal.ledger.records import NodeLeft, NodeSeen, NodeTold, TaskStarted, TasksVanished
-from shoal.ledger.run_fold import there
+from shoal.ledger.run_fold import presence_of
 
 LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
 """Nodes tell once a second how they are doing; the client looks as often, or seldomer if there are many of them."""
@@ -107,7 +107,7 @@ class Participants:
     def core_seconds(self, begin: float, end: float) -> float:
         """What nodes have offered in this time, as those count that read the ledger."""
         spans = ((0, s.cores, (s.begin, s.end)) for each in self._spans.values() for s in each)
-        return sum(cores * (left - came) for _, cores, came, left in there(spans, begin, end))
+        return sum(cores * (left - came) for _, cores, came, left in presence_of(spans, begin, end))
 
     def take(
         self, now: float, nodes: Mapping[int, NodeInfo], notes: Mapping[int, ClusterNodeFacts], since: float = 0.0

@@ -505,7 +505,7 @@ class RemoteRun:
                 self.listener.note(entry.message)
             case node_throttle.SAID:
                 self.ledger.add(record_of(entry))
-                self.statistics.may_crowd = True
+                self.statistics.may_oversubscribe = True
             case run_description.JOINED:
                 self._roll.joined(entry.started, entry.node, list(entry.resources))
             case run_description.LEFT:

@@ -232,7 +232,7 @@ def write_brought(workspace: Workspace, note: SubmissionNote, brought: Submitted
     actions = [_without_code(action) for action in graph.actions]
     versions = brought.versions
     write_durably(
-        workspace.brought_plan,
+        workspace.submitted_plan,
         pickle.dumps(
             {
                 "graph": columns,
@@ -246,13 +246,13 @@ def write_brought(workspace: Workspace, note: SubmissionNote, brought: Submitted
             pickle.HIGHEST_PROTOCOL,
         ),
     )
-    write_durably(workspace.brought, file_names.encode(note))
+    write_durably(workspace.submission_note, file_names.encode(note))
 
 
 def read_plan(workspace: Workspace) -> SubmittedPlan:
     """The plan as it was brought."""
     try:
-        with open(workspace.brought_plan, "rb") as file:
+        with open(workspace.submitted_plan, "rb") as file:
             told = pickle.load(file)
         path, targets, target_names, kept = told["workflow"]
         graph = Graph(path)
@@ -263,14 +263,14 @@ def read_plan(workspace: Workspace) -> SubmittedPlan:
         versions = Versions(graph, told["versions"][0])
         versions.sizes, versions.times, versions.folders, versions.done = told["versions"][1:]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, pickle.PickleError):
-        raise damaged(workspace.brought_plan) from None
+        raise damaged(workspace.submitted_plan) from None
     return SubmittedPlan(Workflow(path, graph, targets, target_names, kept=kept), plan, versions)
 
 
 def forget_note(workspace: Workspace) -> None:
     """Nothing of the workflow is on a cluster any more, so nothing is on its way back."""
     remove_quietly(os.path.join(workspace.directory, ARRIVING))
-    for path in (workspace.brought, workspace.brought_plan):
+    for path in (workspace.submission_note, workspace.submitted_plan):
         try:
             os.unlink(path)
         except FileNotFoundError:

@@ -47,12 +47,12 @@ from shoal.ledger.cluster_notes import (
     SubmissionNote,
     drop_note,
     given_up_runs,
-    is_brought,
+    is_submitted,
     note_given_up,
     read_note,
 )
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.history import mend
+from shoal.ledger.history import repair_ledger
 from shoal.ledger.identity import Versions, place_of
 from shoal.ledger.records import TaskEnded, decodable
 from shoal.ledger.up_to_date import Plan
@@ -187,7 +187,7 @@ class ClusterSession(Session):
         """What was put aside when the run was brought is settled as its results come in."""
         if self.attach is None:
             super()._recover()
-        elif damage := mend(self.workspace, self.history):
+        elif damage := repair_ledger(self.workspace, self.history):
             self.listener.note(damage)
 
     def _make_plan(self, options: RunOptions, force: bool) -> tuple[Plan, Versions]:
@@ -337,7 +337,7 @@ def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> tuple[str, b
 
 def forget_brought(workspace: Workspace) -> str:
     """Gives up a run whose cluster is gone for good; returns its name. One that has the run is asked itself."""
-    if not is_brought(workspace):
+    if not is_submitted(workspace):
         raise InputError(f"{os.path.basename(workspace.workflow)} is not on a cluster")
     workspace.acquire(LockHolder(os.getpid(), os.uname().nodename, "", time.time()), attaching=True)
     try:

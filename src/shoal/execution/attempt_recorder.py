@@ -158,11 +158,11 @@ class AttemptRecorder:
             self.ledger.add(self._renumbered(record))
             del self._fresh[task]
         self.statistics.going |= begun
-        self._moment.say(self.statistics)
+        self._moment.publish(self.statistics)
 
     def look(self, now: float) -> None:
         """Checks whether tasks share cores now."""
-        self.statistics.look(now, lambda task: self._cores[self.graph.profile[task]])
+        self.statistics.update_oversubscription(now, lambda task: self._cores[self.graph.profile[task]])
 
     def course(self, record: TaskCourse) -> None:
         """Records the time series of an attempt."""
@@ -285,4 +285,6 @@ class AttemptRecorder:
     def _record(self, attempt: EndedAttempt, record: TaskEnded) -> None:
         """The statistics count shared cores exactly when the ledger does."""
         self.ledger.add(record)
-        self.statistics.crowding.add(attempt.started, attempt.ended, self._cores[self.graph.profile[attempt.task]])
+        self.statistics.oversubscription.add(
+            attempt.started, attempt.ended, self._cores[self.graph.profile[attempt.task]]
+        )

@@ -48,7 +48,7 @@ def open_run(path: str, number: int | None) -> tuple[Workspace, RunView]:
         if not os.path.isfile(path):
             raise missing_workflow(path)
         raise InputError(f"{path!r} has not been run yet", remedy="run it first")
-    view = RunView(passes_idle=number is None)
+    view = RunView(skip_idle=number is None)
     read_into(view, LedgerTail(workspace.ledger), last=numbered_run(workspace, path, number))
     if view.start is None:
         refuse_unreadable(path, workspace.ledger)
@@ -72,7 +72,7 @@ def count_records(ledger: str) -> tuple[int, int]:
     written."""
     records = covered = 0
     for found in LedgerTail(ledger).stretches():
-        rows = found.sound(np.arange(len(found)))
+        rows = found.valid_rows(np.arange(len(found)))
         records += len(rows)
         covered += int((found.ends[rows] - found.begins[rows]).sum()) + HEADER_BYTES * len(rows)
     size = os.path.getsize(ledger) if os.path.exists(ledger) else 0

@@ -32,14 +32,14 @@ from shoal.execution.recovery import end_leftovers
 from shoal.execution.run_options import LARGER_NODE, MORE, PlannedRun, RunOptions
 from shoal.execution.workflow_loader import Workflow, load_workflow
 from shoal.ledger.file import LedgerWriter
-from shoal.ledger.history import History, mend, read_history
+from shoal.ledger.history import History, read_history, repair_ledger
 from shoal.ledger.identity import Versions, place_of, place_of_text
 from shoal.ledger.ownership import find_unknown
 from shoal.ledger.records import (
     BY_CONTENT,
     BY_TIME,
     DETACHED,
-    NONE_ASKED,
+    NONE_REQUESTED,
     TASKS_CANCELLED,
     CategoriesDeclared,
     CoresAsked,
@@ -103,12 +103,12 @@ def cores_of(graph: Graph, tasks: Sequence[int], categories: CategoriesDeclared)
     """Yields the records of those tasks that request other cores than their category, which are few. All of `tasks` are
     runnable."""
     usual = {
-        name: dict(amounts).get("cores", NONE_ASKED)
+        name: dict(amounts).get("cores", NONE_REQUESTED)
         for name, amounts in zip(categories.names, categories.resources, strict=True)
     }
     other: dict[int, int] = {}
     for number, profile in enumerate(graph.profiles):
-        asked = profile.resources.get("cores") if profile.declares("cores") else NONE_ASKED
+        asked = profile.resources.get("cores") if profile.declares("cores") else NONE_REQUESTED
         if asked != usual.get(profile.category, asked):
             other[number] = min(asked, _MOST)
     if not other:
@@ -200,7 +200,7 @@ def make_plan(
     kept = workflow.wanted_files() if history.collected else ()
     plan = decide(graph, wanted, history, versions, force=force, as_found=as_found, kept=kept)
     if not as_found:
-        find_unknown(plan, versions, history, signatures.strangers_in)
+        find_unknown(plan, versions, history, signatures.foreign_files_in)
     else:
         for task in plan.to_run():
             if plan.reasons[task] == Reason.NEW:
@@ -310,7 +310,7 @@ def recover(workspace: Workspace, history: History, note: Callable[[str], None])
         note(f"ended {ended} process{'es' * (ended > 1)} that a killed run had left behind")
     moved = restore_all(workspace, history, note)
     history.begun = frozenset()
-    damage = mend(workspace, history)
+    damage = repair_ledger(workspace, history)
     if damage:
         note(damage)
     return moved

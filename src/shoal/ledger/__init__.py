@@ -1,5 +1,5 @@
-"""What a run leaves behind: its records, what they add up to, and what is up to date because of them.
+"""The ledger of a run: its records, the totals computed from them, and the decision which tasks are up to date.
 
-Imports `shoal.core`. Its face: `records` and `file` (the log), `status` (how a run stands), `views` (for pages and
-reports), `up_to_date` (what has to run), `workspace` (where a workflow keeps all this).
+Imports `shoal.core`. Public modules: `records` and `file` (the log), `status` (state of a run), `views` (tables for
+pages and reports), `up_to_date` (which tasks must run), `workspace` (paths and lock of a workflow).
 """

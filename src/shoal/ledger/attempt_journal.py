@@ -1,8 +1,8 @@
-"""What attempts under way began with, in a file that outlives a killed run: where their outputs of before are, and
-what stood in their directories.
+"""A journal of running attempts that survives a killed run: where their earlier outputs were moved, and which files
+their output directories contained.
 
-An entry is written before anything is moved for an attempt. The last entry for a place counts. The file is there while
-a run goes on; if it is there when none does, the run was killed.
+An entry is written before any file of an attempt is moved. The last entry for a place is valid. The file exists while a
+run is in progress; if it exists without a run, the run was killed.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ _PIECE_BYTES = 1 << 16
 
 
 class MovedUnit(msgspec.Struct, array_like=True):
-    """Something that is moved by one rename: a file, a link, or a directory in which everything is to be moved."""
+    """A file, a link or a directory that one rename moves; of a directory, everything in it."""
 
     path: bytes
     aside: bytes
-    """Where it is put; empty if it stays where it is."""
+    """Its new path; empty if it is not moved."""
     device: int
     inode: int
-    """They tell it from what comes to stand under its name later."""
+    """Device and inode distinguish it from a file that later takes its name."""
     keep: bool
-    """It is not as a result left it: it goes to `replaced` when there is a new one."""
+    """It has changed since the last result: once there is a new result, it is kept in `replaced`."""
     changed: list[bytes] = []
-    """What in a directory is to be kept, relative to it, although the rest is not."""
+    """Paths relative to a directory that are kept although the rest of it is not."""
 
 
 class OutputBefore(msgspec.Struct, array_like=True):
-    """What stood under the name of an output when the first attempt of its task began."""
+    """What existed under the name of an output when the first attempt of its task started."""
 
     path: bytes
     units: list[MovedUnit] = []
     remains: bool = False
-    """It is a directory and stays, with everything in it that is not among the units."""
+    """It is a directory and remains, with everything in it that is not among the units."""
     stood: list[bytes] = []
-    """What stays in it, relative to it."""
+    """What remains in it, as relative paths."""
     others: list[bytes] = []
-    """Outputs of other tasks below it, relative to it, whether they are there or not."""
+    """Outputs of other tasks below it, as relative paths, whether they exist or not."""
 
 
 class AttemptBegun(msgspec.Struct, array_like=True, tag="begun"):
-    """A task is being attempted, for the first time in this run or again."""
+    """An attempt of a task starts, the first one of this run or a later one."""
 
     place: bytes
     outputs: list[OutputBefore]
 
 
 class AttemptOver(msgspec.Struct, array_like=True, tag="over"):
-    """Everything is as it was before, or as the accepted result left it."""
+    """The files are restored, or those of the accepted result are in place."""
 
     place: bytes
 
@@ -69,8 +69,8 @@ def _frame(entry: AttemptBegun | AttemptOver) -> bytes:
 
 
 class AttemptJournal:
-    """The journal of a run under way. The file comes into being with the first entry. Where the file system permits it,
-    it is mapped into memory, so an entry costs no system call and survives the death of this process all the same."""
+    """The journal of a run in progress. The first entry creates the file. It is mapped into memory where the file
+    system supports it: an entry then costs no system call and still survives a crash of this process."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -79,7 +79,7 @@ class AttemptJournal:
         self._end = self._size = 0
 
     def resume(self) -> dict[bytes, AttemptBegun]:
-        """Goes on with the journal that is there; returns what it says."""
+        """Continues with an existing journal; returns its entries."""
         found = read_journal(self.path)
         if found:
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -87,7 +87,8 @@ class AttemptJournal:
         return found
 
     def add(self, entries: Iterable[AttemptBegun | AttemptOver]) -> None:
-        """From here on the entries survive the death of this process; OSError if there is no room."""
+        """Appends the entries; when it returns they survive a crash of this process. Raises OSError if there is no
+        space."""
         data = b"".join(map(_frame, entries))
         end = self._end + len(data)
         if end > self._size:
@@ -103,7 +104,7 @@ class AttemptJournal:
         self._end = end
 
     def compact(self, under_way: Mapping[int, AttemptBegun]) -> None:
-        """Drops entries of attempts that are over, if the file has grown large."""
+        """Rewrites the file without the entries of ended attempts, if it has become large."""
         if self._end < COMPACT_ABOVE_BYTES:
             return
         data = b"".join(map(_frame, under_way.values()))
@@ -141,7 +142,8 @@ def _open_empty(path: str) -> int:
 
 
 def _fill(descriptor: int, begin: int, end: int) -> None:
-    """Gives pages room: a write into a hole of a full disk would end us by a signal."""
+    """Allocates the pages: on a full disk, a write into a hole of the mapped file would kill this process with
+    SIGBUS."""
     while begin < end:
         begin += os.pwrite(descriptor, bytes(min(end - begin, _PIECE_BYTES)), begin)
 
@@ -150,7 +152,7 @@ def _mapped(descriptor: int, size: int) -> mmap.mmap | None:
     try:
         return mmap.mmap(descriptor, size)
     except OSError:
-        return None  # not every file system can
+        return None  # the file system does not support mmap
 
 
 def _write(descriptor: int, data: bytes, at: int) -> None:
@@ -160,7 +162,7 @@ def _write(descriptor: int, data: bytes, at: int) -> None:
 
 
 def read_journal(path: str) -> dict[bytes, AttemptBegun]:
-    """Attempts that were under way when the run was killed, by place; what is damaged is left out."""
+    """Attempts that were running when the run was killed, by place; damaged entries are skipped."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -181,7 +183,7 @@ def read_journal(path: str) -> dict[bytes, AttemptBegun]:
 
 
 def names_in_journal(path: str) -> frozenset[str]:
-    """Outputs of attempts that were under way when the run was killed."""
+    """Outputs of attempts that were running when the run was killed."""
     return frozenset(os.fsdecode(each.path) for entry in read_journal(path).values() for each in entry.outputs)
 
 

@@ -1,6 +1,7 @@
-"""Ledgers read in bulk: piece by piece, so that a large one is never in memory as a whole, and again as it grows.
+"""Bulk reader of ledgers: reads a large file in pieces as it grows, and finds records of a task or run without decoding
+the others.
 
-Nearly all records of a large ledger tell of attempts. They are read together, which takes a third of the time.
+Nearly all records of a large ledger are ends of attempts. They are decoded together, which takes a third of the time.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ _HEADER = struct.Struct("<4sII")
 
 
 class Frames(msgspec.Struct, frozen=True):
-    """Records in a stretch of bytes."""
+    """Valid frames in a byte range."""
 
     data: Strided
     begins: Ints
     ends: Ints
-    """Of each payload."""
+    """Bounds of each payload."""
     sums: Array | None
-    """Checksums that were not looked at yet; None: they are all right."""
+    """Checksums that are still to be verified; None: all are verified."""
 
     def __len__(self) -> int:
         return len(self.begins)
 
-    def sound(self, rows: Ints) -> Ints:
-        """Those of the rows whose checksum holds."""
+    def valid_rows(self, rows: Ints) -> Ints:
+        """Returns the rows with a valid checksum."""
         if self.sums is None:
             return rows
         found = np.fromiter(map(crc32, self.payloads(rows)), np.uint32, len(rows))
@@ -60,44 +61,46 @@ class Frames(msgspec.Struct, frozen=True):
         return rows if good.all() else rows[good]
 
     def payloads(self, rows: Ints) -> list[bytes]:
-        """The payloads of these rows, as they are."""
+        """Returns the payloads of these rows without checking them."""
         data = self.data.data
         begins, ends = self.begins[rows].tolist(), self.ends[rows].tolist()
         return [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
 def frames_of(data: bytes, behind: int = 0) -> tuple[Frames, int]:
-    """All whole frames, and how far nothing is left to be found; what lies between them is left out.
+    """Returns all complete frames and the offset up to which `data` is consumed; skips damaged bytes.
 
-    So many bytes stand `behind` these in the file: a frame that ends there is not looked into.
+    `behind` is the number of bytes that follow `data` in the file: a frame that ends within them is left for the next
+    call.
     """
     strided = Strided(data)
     found = _in_a_row(strided)
     if found is not None:
         return found, int(found.ends[-1]) if len(found) else 0
     payloads, end = _one_by_one(data, behind)
-    return frames_with(payloads), end
+    return frames_from(payloads), end
 
 
-def frames_with(payloads: list[bytes]) -> Frames:
-    """Records that were found whole."""
+def frames_from(payloads: list[bytes]) -> Frames:
+    """Wraps payloads that are already verified."""
     sizes = np.array([len(payload) for payload in payloads], np.int64)
     ends = np.cumsum(sizes)
     return Frames(Strided(b"".join(payloads)), ends - sizes, ends, None)
 
 
-def promised(data: bytes, at: int) -> tuple[int, int]:
-    """Size and checksum of the record whose frame begins there; a size of 0 if none does."""
+def frame_header(data: bytes, at: int) -> tuple[int, int]:
+    """Size and checksum in the frame header at this offset; a size of 0 if there is no frame."""
     mark, size, checksum = _HEADER.unpack_from(data, at)
     return (size, checksum) if mark == MARK else (0, 0)
 
 
 def _one_by_one(data: bytes, behind: int) -> tuple[list[bytes], int]:
-    """A frame that the end of the file cuts off may still become whole, unless something whole comes after it."""
+    """Finds frames in damaged data. A frame truncated by the end of the file may still become complete, unless a
+    complete frame follows it."""
     payloads: list[bytes] = []
     size, at, done, cut = len(data), data.find(MARK), 0, -1
     while 0 <= at <= size - HEADER_BYTES:
-        length, checksum = promised(data, at)
+        length, checksum = frame_header(data, at)
         begin, end = at + HEADER_BYTES, at + HEADER_BYTES + length
         if length and end <= size and crc32(payload := data[begin:end]) == checksum:
             payloads.append(payload)
@@ -116,14 +119,15 @@ def _one_by_one(data: bytes, behind: int) -> tuple[list[bytes], int]:
 
 
 def _in_a_row(strided: Strided) -> Frames | None:
-    """None if there is anything between the frames: damage, or a mark that only looks like one."""
+    """Finds frames that follow each other without a gap, in bulk. Returns None if there is a gap: damage, or payload
+    bytes that look like a mark."""
     size = len(strided.data)
     marks = strided.places_of(MARK[0])
     marks = marks[strided.at("<u4", marks) == int.from_bytes(MARK, "little")]
     begins = marks + HEADER_BYTES
     begins = begins[begins <= size]
     ends = begins + strided.at("<u4", begins - 8)
-    if len(ends) and ends[-1] > size:  # the rest of it is still to come
+    if len(ends) and ends[-1] > size:  # the rest of the frame follows in the next piece
         begins, ends = begins[:-1], ends[:-1]
     starts = begins - HEADER_BYTES
     if size >= HEADER_BYTES and not len(starts):
@@ -132,34 +136,34 @@ def _in_a_row(strided: Strided) -> Frames | None:
         return None
     found = Frames(strided, begins, ends, strided.at("<u4", begins - 4))
     last = np.arange(len(found))[-1:]
-    return found if len(found.sound(last)) == len(last) else None  # or what it says of its end may be wrong
+    return found if len(found.valid_rows(last)) == len(last) else None  # a damaged length would give a wrong end
 
 
 PIECE_BYTES = 1 << 20
 _MANY = 200
-"""From so many on it is quicker to go through all of them together."""
+"""From this number of records on, decoding them together is faster."""
 _ends = msgspec.msgpack.Decoder(list[End])
 _ARRAY = struct.Struct(">BI")
 _ABSENT = (-1, -1)
 
 
 class LedgerTail:
-    """A ledger from its beginning and, asked again, what was added since."""
+    """Reads a ledger incrementally: first the whole file in pieces, later what was appended."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.offset = 0
-        """Everything before it has been read."""
+        """Everything before this offset has been read."""
         self._identity: tuple[int, int] | None = None
-        """Of the file; `_ABSENT` if it was there and has gone."""
+        """Device and inode of the file; `_ABSENT` if it existed and was removed."""
         self._beginning = b""
-        """The head of its first record, with its checksum: the number of a removed file is given to another one."""
-        self._in_vain = (-1, -1)
-        """Offset, and size of the file, when nothing whole stood between them."""
+        """The header of its first record with its checksum, because a new file may get the inode of a removed one."""
+        self._searched = (-1, -1)
+        """Offset and file size at the last search that found no complete record between them."""
 
-    def is_another(self) -> bool:
-        """Whether another file has taken its place: a run has mended it, or it was removed. It is then read from its
-        beginning."""
+    def was_replaced(self) -> bool:
+        """Whether another file has replaced the ledger: a run has repaired it, or it was removed. It is then read from
+        its beginning."""
         try:
             with open(self.path, "rb", buffering=0) as file:
                 found, beginning = os.fstat(file.fileno()), file.read(HEADER_BYTES)
@@ -172,38 +176,38 @@ class LedgerTail:
         if identity == self._identity and found.st_size >= self.offset and beginning.startswith(known):
             return False
         changed = self._identity is not None
-        self._identity, self.offset, self._in_vain = identity, 0, (-1, -1)
+        self._identity, self.offset, self._searched = identity, 0, (-1, -1)
         return changed
 
     def pieces(self) -> Iterator[list[bytes]]:
-        """Payloads of whole records, some thousand at a time; what is damaged is left out."""
+        """Payloads of complete records, some thousands at a time; damaged ones are skipped."""
         for found in self.stretches():
-            yield found.payloads(found.sound(np.arange(len(found))))
+            yield found.payloads(found.valid_rows(np.arange(len(found))))
 
     def stretches(self) -> Iterator[Frames]:
-        """The same, as places in a stretch of the file."""
+        """Like `pieces`, but as frames in a byte range of the file."""
         try:
-            file = open(self.path, "rb", buffering=0)  # noqa: SIM115  closed below; here only its absence counts
+            file = open(self.path, "rb", buffering=0)  # noqa: SIM115  closed below, only a missing file is caught
         except FileNotFoundError:
             return
         with file:
             size = os.fstat(file.fileno()).st_size
-            while self.offset < size and self._in_vain != (self.offset, size):
+            while self.offset < size and self._searched != (self.offset, size):
                 data = os.pread(file.fileno(), min(PIECE_BYTES, size - self.offset), self.offset)
                 found, end = frames_of(data, size - self.offset - len(data))
                 self.offset += end
-                if not end:  # a long record begins here, or one that is not whole
+                if not end:  # a record longer than the piece, or an incomplete one, begins here
                     place, payload = _next_whole(file.fileno(), self.offset, size)
                     if payload is None:
-                        self._in_vain = (self.offset, size)
+                        self._searched = (self.offset, size)
                         return
-                    found, self.offset = frames_with([payload]), place + HEADER_BYTES + len(payload)
+                    found, self.offset = frames_from([payload]), place + HEADER_BYTES + len(payload)
                 if len(found):
                     yield found
 
 
 def _next_whole(file: int, begin: int, size: int) -> tuple[int, bytes | None]:
-    """The first record that stands whole behind this place of the file, and where its frame begins."""
+    """Returns the first complete record after this offset of the file, and where its frame begins."""
     while len(data := os.pread(file, min(PIECE_BYTES, max(0, size - begin)), begin)) >= HEADER_BYTES:
         found = data.find(MARK)
         while found >= 0:
@@ -211,14 +215,14 @@ def _next_whole(file: int, begin: int, size: int) -> tuple[int, bytes | None]:
             if payload is not None:
                 return begin + found, payload
             found = data.find(MARK, found + 1)
-        begin += len(data) - len(MARK) + 1  # a mark may begin in one piece and end in the next
+        begin += len(data) - len(MARK) + 1  # a mark may span two pieces
     return size, None
 
 
 def _payload(file: int, place: int, size: int) -> bytes | None:
-    """The record whose frame begins there; None if it is damaged or not all there."""
+    """Returns the payload whose frame begins there; None if it is damaged or incomplete."""
     header = os.pread(file, HEADER_BYTES, place)
-    length, checksum = promised(header, 0) if len(header) == HEADER_BYTES else (0, 0)
+    length, checksum = frame_header(header, 0) if len(header) == HEADER_BYTES else (0, 0)
     if not 0 < length <= size - place - HEADER_BYTES:
         return None
     payload = os.pread(file, length, place + HEADER_BYTES)
@@ -226,10 +230,10 @@ def _payload(file: int, place: int, size: int) -> bytes | None:
 
 
 def read_into(view: RunView, tail: LedgerTail, *, last: int | None = None) -> bool:
-    """Feeds a view with what the ledger has; up to the end of the run of this number, counted from 1, if one is given.
+    """Reads what was appended to the ledger into a view; up to the end of run number `last`, counted from 1, if given.
 
-    False if a later run was reached: then there is nothing more to read. Looking for garbage among a million
-    short-lived records takes longer than reading them, so it waits.
+    Returns False if a later run was reached: then there is nothing more to read. Garbage collection is off meanwhile:
+    among a million short-lived records it takes longer than reading them.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -243,9 +247,9 @@ def read_into(view: RunView, tail: LedgerTail, *, last: int | None = None) -> bo
 
 
 def _feed(view: RunView, found: Frames, last: int | None) -> bool:
-    """False when what follows is of a later run."""
+    """Returns False if the following records belong to a later run."""
     kinds = kinds_of(found.data, found.begins, found.ends)
-    others = found.sound(np.flatnonzero(kinds == OTHER))
+    others = found.valid_rows(np.flatnonzero(kinds == OTHER))
     at = 0
     for row, payload in zip(others.tolist(), found.payloads(others), strict=True):
         record = decode(payload)
@@ -261,13 +265,13 @@ def _feed(view: RunView, found: Frames, last: int | None) -> bool:
 
 
 def _feed_attempts(view: RunView, found: Frames, kinds: Array, first: int, last: int) -> None:
-    """The attempts of some rows, all of one run. They may come behind all the rest; see `RunView.take_ends`."""
+    """Feeds the attempts in some rows, all of one run. They may follow all other records; see `RunView.take_ends`."""
     starts = first + np.flatnonzero(kinds[first:last] == START)
-    ends = found.sound(first + np.flatnonzero(kinds[first:last] == END))
+    ends = found.valid_rows(first + np.flatnonzero(kinds[first:last] == END))
     columns = _columns(found, ends) if len(ends) else None
     if columns is not None and len(starts):
         starts = starts[are_open(found.data, found.begins[starts], columns)]
-    for payload in found.payloads(found.sound(starts)):
+    for payload in found.payloads(found.valid_rows(starts)):
         record = decode(payload)
         if record is not None:
             view.take(record)
@@ -284,7 +288,7 @@ def _columns(found: Frames, rows: Ints) -> EndColumns:
     batch: Sequence[AnyEnd]
     try:
         batch = _ends.decode(_ARRAY.pack(0xDD, len(payloads)) + b"".join(payloads))
-    except msgspec.MsgspecError:  # one of them was written by another version
+    except msgspec.MsgspecError:  # another version of Shoal wrote one of them
         decoded = [decode(payload) for payload in payloads]
         batch = [record for record in decoded if isinstance(record, TaskEnded)]
     return columns_of(batch)
@@ -295,27 +299,28 @@ _Kind = TypeVar("_Kind", TaskEnded, TaskCourse)
 
 
 def ends_of(ledger: str, task: int, run: int) -> list[TaskEnded]:
-    """The ended attempts of one task in the run of this number, counted from 1."""
+    """The ended attempts of one task in run number `run`, counted from 1."""
     return _of_run(ledger, run, TaskEnded, b"\xa3end" + msgspec.msgpack.encode(task))
 
 
 def courses_of(ledger: str, task: int, run: int) -> list[TaskCourse]:
-    """What was seen over time of its attempts."""
+    """The usage series of its attempts."""
     return _of_run(ledger, run, TaskCourse, b"\xa6course" + msgspec.msgpack.encode(task))
 
 
 class LastRun(NamedTuple):
-    """Where the run stands in the ledger that began last and had something to do, with all that it goes on with."""
+    """Position in the ledger of the last run that had something to do, including the unfinished runs that it
+    continues."""
 
     offset: int
     earlier: int
-    """Runs before it."""
+    """Number of runs before it."""
     net: NetBegun | None
-    """The last one of those that began one: a run that goes on with a net does not say again of which."""
+    """The last NetBegun record before it: a run that continues a net does not repeat it."""
 
 
 def last_run(ledger: str) -> LastRun:
-    """For those who want to know nothing of earlier runs."""
+    """Finds the last run, so that readers can skip earlier ones."""
     found = list(_places(ledger, b"\xa3run", 0, None))
     runs = [(place, record) for place, record in found if isinstance(record, RunStarted)]
     at = len(runs) - 1
@@ -337,7 +342,8 @@ def _of_run(ledger: str, run: int, kind: type[_Kind], beginning: bytes) -> list[
 
 
 def _places(ledger: str, beginning: bytes, begin: int, end: int | None) -> Iterator[tuple[int, Record]]:
-    """Where records stand that begin so, behind the one or three bytes that say how many fields they have."""
+    """Yields the position and content of records with this beginning, which follows one or three bytes with the number
+    of fields."""
     try:
         file = os.open(ledger, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -351,13 +357,14 @@ def _places(ledger: str, beginning: bytes, begin: int, end: int | None) -> Itera
                 if record is not None and (end is None or place < end):
                     yield place, record
                 found = piece.find(beginning, found + 1)
-            at += len(piece) - kept  # it may begin in one piece and end in the next
+            at += len(piece) - kept  # the beginning may span two pieces
     finally:
         os.close(file)
 
 
 def _record(file: int, behind: int) -> tuple[int, Record | None]:
-    """The record in which something stands there, and where its frame is; None if that is not the beginning of one."""
+    """Returns the record whose content begins at this offset and the offset of its frame; None if no record begins
+    there."""
     for fields in (1, 3):
         place = behind - fields - HEADER_BYTES
         if place < 0 or os.pread(file, len(MARK), place) != MARK:

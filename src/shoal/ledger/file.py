@@ -1,10 +1,10 @@
-"""The ledger as a file: appended to by one run at a time, read by anybody.
+"""Writer and reader of the ledger file: an append-only log with group commit, one writer and any number of readers.
 
-Group commit: `add` gathers records, `flush` hands them to the system in one write (from then on they survive the death
-of this process), and a thread makes them durable against loss of power at most `SYNC_SECONDS` later.
+Group commit: `add` collects records and `flush` passes them to the kernel in one write, so they survive a crash of this
+process. A thread calls fdatasync at most `SYNC_SECONDS` later, so they also survive a power failure.
 
-Full disk: a ballast file is kept beside the ledger. When a write finds no room the ballast is given up and the write is
-repeated, so that what has already finished can still be recorded; `full` then tells the run to stop.
+Full disk: a ballast file reserves space beside the ledger. When a write finds no space, the writer deletes the ballast
+and repeats the write, so that the results of running tasks can still be recorded. `full` then tells the run to stop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LedgerWriter:
         self.path = path
         self.ballast = ballast
         self.full = False
-        """The disk was found full; the run must start nothing more."""
+        """The disk is full or a sync failed: the run must not start further tasks."""
         self._pending: list[bytes] = []
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._lay_ballast()
@@ -57,13 +57,13 @@ class LedgerWriter:
         self._pending.append(encode(record))
 
     def flush(self) -> None:
-        """Writes what was gathered. Raises RunError only if even the ballast's room is used up."""
+        """Writes the collected records. Raises RunError only if the space of the ballast is used up, too."""
         if not self._pending:
             return
         data = b"".join(self._pending)
         self._pending.clear()
         self._write(data)
-        if not self._dirty.is_set():  # setting takes a lock each time, asking does not
+        if not self._dirty.is_set():  # set() takes a lock on each call, is_set() does not
             self._dirty.set()
 
     def _write(self, data: bytes) -> None:
@@ -92,11 +92,11 @@ class LedgerWriter:
             try:
                 os.fdatasync(self._descriptor)
             except OSError:
-                self.full = True  # the next write tells; durability can no longer be promised
+                self.full = True  # the next write raises the error; durability is not guaranteed any more
             self._closing.wait(SYNC_SECONDS)
 
     def close(self) -> None:
-        """Writes and syncs what is left."""
+        """Writes and syncs the remaining records."""
         try:
             self.flush()
         finally:
@@ -112,19 +112,19 @@ class LedgerWriter:
 
 
 class LedgerReader:
-    """Reads a ledger from the beginning and, asked again, what was added since."""
+    """Reads a ledger incrementally: the first call returns the whole file, each later call what was appended since."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.offset = 0
         self.damage: list[Damage] = []
         self.tail = Damage(0, 0)
-        """Bytes behind the last whole record: being written just now, or cut off by a kill."""
+        """Bytes after the last complete record: a write in progress, or a record truncated by a crash."""
 
     def payloads(self) -> list[bytes]:
-        """The payloads of all whole records since the last call; damage found on the way is added to `damage`.
+        """Returns the payloads of all complete records since the last call; appends damaged ranges to `damage`.
 
-        A last record that is only half written is left for the next call.
+        An incomplete last record is left for the next call.
         """
         try:
             with open(self.path, "rb") as file:

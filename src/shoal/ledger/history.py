@@ -1,4 +1,5 @@
-"""What the ledger says of earlier runs, folded for the planner: the last result of every place, files as last seen."""
+"""Results of earlier runs for the planner: the last result of every place and the last known source files; ledger
+repair."""
 
 from __future__ import annotations
 
@@ -39,29 +40,29 @@ _CHUNK = 500
 
 
 class History:
-    """The fold over a ledger. Results are kept as the bytes they were read from: a million of them fit in memory."""
+    """The results in a ledger. They are kept as encoded bytes, so that a million of them fit in memory."""
 
     def __init__(self) -> None:
         self.results: dict[bytes, bytes] = {}
         self.sources: dict[str, tuple[int, int, int]] = {}
-        """Size, time or content number, and which of them it is."""
+        """Size, time or content number, and the kind of check."""
         self.collected: dict[bytes, None] = {}
-        """Places whose outputs were removed on purpose after they were made."""
+        """Places whose outputs were deleted on purpose after they were made."""
         self.interrupted: dict[bytes, None] = {}
-        """Places at which an attempt had begun when its run was killed, after their last result."""
+        """Places with an attempt after their last result that was running when its run was killed."""
         self._accepted_before: dict[bytes, bytes] = {}
         """The last accepted result of places whose last result is a failure."""
         self.ended_last: dict[bytes, bool] | None = None
-        """Places of the last run that came to an end, and whether with an accepted result; None: not noted."""
+        """Places of the last run with a final attempt, and whether it was accepted; None: not recorded."""
         self.damage: list[Damage] = []
         self.last_run: RunStarted | None = None
         self.last_end: RunEnded | None = None
         self.runs = 0
         self.bytes_read = 0
         self._named: list[bytes] = []
-        """Names of outputs by place, as records."""
+        """Records with the names of outputs by place."""
         self.begun: frozenset[str] = frozenset()
-        """Outputs that attempts of a killed run may have begun."""
+        """Outputs that attempts of a killed run may have started to write."""
         self._made: dict[str, list[tuple[bytes, int]]] | None = None
 
     def empty(self) -> bool:
@@ -75,8 +76,8 @@ class History:
         return record if type(record) is TaskEnded else _as_result(record)
 
     def made(self, name: str) -> Iterator[tuple[TaskEnded, int]]:
-        """Accepted results of tasks that made a file of this name, and which of their outputs that is. The tasks need
-        not be in the workflow any more."""
+        """Accepted results of tasks that made a file of this name, and the index of that output. The tasks need not be
+        in the workflow any more."""
         if self._made is None:
             self._made = {}
             for place, names in self.names_of_outputs().items():
@@ -88,11 +89,12 @@ class History:
                 yield result, at
 
     def may_be_half_made(self, name: str) -> bool:
-        """Whether an attempt of a killed run may have begun a file of this name."""
+        """Whether an attempt of a killed run may have started to write a file of this name."""
         return name in self.begun
 
     def accepted(self, place: bytes) -> TaskEnded | None:
-        """The last accepted result for a place, also if an attempt after it failed: it says which files are ours."""
+        """The last accepted result for a place, also if a later attempt failed. It tells which existing files Shoal has
+        made."""
         payload = self._accepted_before.get(place)
         result = _as_result(decode(payload)) if payload is not None else self.result(place)
         return result if result is not None and result.outcome == "ok" else None
@@ -115,7 +117,7 @@ class History:
                 if record.final:
                     is_accepted = record.outcome == "ok"
                     if is_accepted and not self._accepted_before and not self.interrupted and self.ended_last is None:
-                        self.results[record.place] = payload  # nearly all of a hundred thousand records go this way
+                        self.results[record.place] = payload  # the fast path of nearly all records
                         if self.collected:
                             self.collected.pop(record.place, None)
                     else:
@@ -155,7 +157,7 @@ class History:
             self.ended_last[place] = is_accepted
 
     def names_of_outputs(self) -> dict[bytes, list[str]]:
-        """The outputs of tasks whose name does not say them, of those that have a result."""
+        """Names of outputs by place, for tasks with a result whose own name does not contain them."""
         found: dict[bytes, list[str]] = {}
         for record in map(decode, self._named):
             if isinstance(record, OutputsNamed):
@@ -165,7 +167,7 @@ class History:
         return {place: names for place, names in found.items() if place in self.results}
 
     def compacted(self) -> Iterator[bytes]:
-        """Frames that say the same, without what has become void."""
+        """Frames with the same content, without records that are not valid any more."""
         named = list(self.names_of_outputs().items())
         for begin in range(0, len(named), _CHUNK):
             chunk = named[begin : begin + _CHUNK]
@@ -198,10 +200,10 @@ def _as_result(record: Record | None) -> TaskEnded | None:
 
 
 def read_history(workspace: Workspace) -> History:
-    """Folds the whole ledger; what is damaged is left out and listed in `damage`."""
+    """Reads the whole ledger; damaged ranges are skipped and listed in `damage`."""
     history = History()
     if os.path.exists(workspace.attempts):
-        history.ended_last = {}  # a run was killed: which of its attempts have ended matters
+        history.ended_last = {}  # a run was killed: the planner needs to know which of its attempts have ended
         history.begun = names_in_journal(workspace.attempts)
     reader = LedgerReader(workspace.ledger)
     for payload in reader.payloads():
@@ -213,10 +215,10 @@ def read_history(workspace: Workspace) -> History:
     return history
 
 
-def mend(workspace: Workspace, history: History) -> str | None:
-    """Rewrites a damaged or overgrown ledger with what can be read; returns what to tell the user.
+def repair_ledger(workspace: Workspace, history: History) -> str | None:
+    """Rewrites a damaged or too large ledger with its readable content; returns a message for the user.
 
-    The damaged file is kept beside it. The new one is complete and durable before it takes the old one's name.
+    The damaged file is kept beside it. The new file is complete and durable before it replaces the old one.
     """
     if not history.damage and not _overgrown(history):
         return None
@@ -246,28 +248,28 @@ def describe_damage(history: History, kept: str) -> str:
     places = ", ".join(f"{stretch.size} bytes at {stretch.offset}" for stretch in history.damage[:3])
     more = f" and {len(history.damage) - 3} more" if len(history.damage) > 3 else ""
     return (
-        f"the ledger was damaged: {size} bytes in {len(history.damage)} stretch{'es' * (len(history.damage) > 1)} "
+        f"the ledger was damaged: {size} bytes in {len(history.damage)} place{'s' * (len(history.damage) > 1)} "
         f"could not be read ({places}{more}); {len(history.results)} results were recovered, "
-        f"what the others made counts as unknown; the damaged file is kept as {os.path.basename(kept)}"
+        f"outputs of the other tasks count as unknown files; the damaged file is kept as {os.path.basename(kept)}"
     )
 
 
 class TaskAttempts(msgspec.Struct):
-    """What is recorded of one task."""
+    """The recorded attempts of one task."""
 
     ended: list[TaskEnded] = []
     runs: list[int] = []
-    """For each of these, which run it was in, counted from 1."""
+    """For each of these the number of its run, counted from 1."""
     running: TaskStarted | None = None
-    """The attempt that the last run has started and not ended: it runs, or was killed together with the run."""
+    """The attempt that the last run has started and whose end is not recorded: it runs, or was killed with the run."""
 
     def of_last_run(self) -> list[TaskEnded]:
-        """The attempts of the last run that had any."""
+        """The attempts of the most recent run that has any."""
         return [record for record, run in zip(self.ended, self.runs, strict=True) if run == self.runs[-1]]
 
 
 def find_attempts(workspace: Workspace, names: Sequence[str]) -> TaskAttempts:
-    """Reads the ledger for everything about the task that goes by these names."""
+    """Collects all attempts of the task with these names from the ledger."""
     places = [place_of_text(prefix + name) for name in names for prefix in ("", "\1")]
     found = TaskAttempts()
     numbers: list[int] = []

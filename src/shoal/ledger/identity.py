@@ -1,8 +1,8 @@
-"""A task's identity across runs is its content, never its position in the file.
+"""Identity of tasks across runs: digests of what a task makes and does, and versions of its files.
 
-`place` says which task it is (the files it makes; without any, its name), `content` what it does. A task whose place is
-known with another content has changed. Resources are not part of either: asking for more memory does not make a
-finished result wrong.
+`place` identifies the task by the files it makes or, if it makes none, by its name. `content` is what it does. A task
+whose place has another content in the ledger has changed. Both are independent of the position in the workflow file.
+Resources are part of neither: a larger memory request does not invalidate a result.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from shoal.ledger.records import BY_TIME
 PLACE_BYTES = 16
 CONTENT_BYTES = 8
 FOLDER_UNSEEN = (0, 1)
-"""What ledgers have of a directory from the time when only its being there counted."""
+"""What older ledgers record for a directory; they only compared its existence."""
 ABSENT = (-1, 0)
 Seen: TypeAlias = Callable[[int], tuple[int, int]]
-"""From a file to its size and time, or what stands for them."""
+"""Returns size and time (or content number) of a file."""
 _MOMENT = struct.Struct("=d")
 
 
@@ -39,7 +39,8 @@ def place_of(graph: Graph, task: int) -> bytes:
 
 
 def place_of_text(text: str) -> bytes:
-    """The place of a task that makes the files of this text (with a NUL between them), or is named so behind a \\1."""
+    """The place of a task that makes the files in `text`, separated by NUL; or, after a \\1, of a task with this
+    name."""
     return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=PLACE_BYTES).digest()
 
 
@@ -64,26 +65,26 @@ def content_of(graph: Graph, task: int) -> bytes:
 
 
 class Versions:
-    """What the tasks of a run have made so far: sizes and times of files, and when each task was done.
+    """Versions of files and tasks in a run: size and time of each file, and when each task was done.
 
-    A file that does not exist has size -1. With `--check content` the time is a number made from the file's content. Of
-    a directory they are the bytes below it and a number made from its listing.
+    A file that does not exist has size -1. With `--check content` the time is a number computed from the file's
+    content. For a directory they are the total bytes below it and a number computed from its listing.
     """
 
     def __init__(self, graph: Graph, check: int = BY_TIME) -> None:
         self.graph = graph
         self.check = check
-        """How files are looked at: `BY_TIME` or `BY_CONTENT`."""
+        """How files are compared: `BY_TIME` or `BY_CONTENT`."""
         self.sizes = array("q", b"\xff" * (8 * len(graph.file_names)))
         self.times = array("q", bytes(8 * len(graph.file_names)))
         self.folders: set[int] = set()
         """Files that are directories."""
         self.standing = array("i")
-        """Outputs that were there, if only as a link that leads nowhere, when the plan was made."""
+        """Outputs that existed when the plan was made, including dangling links."""
         self.done = array("d", bytes(8 * len(graph)))
-        """When a task's accepted result came in; 0.0 for those not done, and for groups."""
+        """When a task's result was accepted; 0.0 for tasks that are not done, and for groups."""
         self.look: Callable[[int, int], tuple[int, int] | None] | None = None
-        """Looks at a file in one of the two ways; for results that were recorded in the other one."""
+        """Examines a file with a given check, for results that were recorded with the other one."""
         self._otherwise: dict[int, tuple[int, int]] = {}
         self._groups: dict[int, bytes] = {}
         self._groups_otherwise: dict[int, bytes] = {}
@@ -98,16 +99,16 @@ class Versions:
         return found
 
     def assume(self, file: int, check: int, pair: tuple[int, int]) -> None:
-        """Takes a file that is not there for being as it was recorded."""
+        """Records a version for a file that does not exist, as if it did."""
         if check == self.check:
             self.sizes[file], self.times[file] = pair
         else:
             self._otherwise[file] = pair
 
     def digest_of_inputs(self, task: int) -> bytes:
-        """Digest over size and time of each input file and the version of each task it directly comes after.
+        """Digest of size and time of each input file and the version of each direct dependency.
 
-        A call that makes a file may have a value beside it, so its version counts with the file.
+        A call that makes a file may also have a return value, so its version is included with the file.
         """
         graph = self.graph
         begin, end = graph.input_start[task], graph.input_start[task + 1]
@@ -125,7 +126,7 @@ class Versions:
         return state.digest()
 
     def digest_otherwise(self, task: int, check: int) -> bytes:
-        """The same for files as the other check sees them."""
+        """The same digest with files compared by `check`."""
         if check == self.check:
             return self.digest_of_inputs(task)
         graph = self.graph
@@ -143,7 +144,7 @@ class Versions:
         return state.digest()
 
     def forget_groups(self) -> None:
-        """Groups are looked at again: some of what they group will be made anew."""
+        """Clears the cached versions of groups, because some of their members will run again."""
         self._groups.clear()
 
     def _seen_here(self, file: int) -> tuple[int, int]:
@@ -162,8 +163,8 @@ class Versions:
             state.update(pack(done[other]) if actions[other] is not None else self._group(other, known, seen))
 
     def _group(self, group: int, known: dict[int, bytes], seen: Seen) -> bytes:
-        """The version of a group: a digest over its members in their order, so that no change of one hides behind
-        another. Those of groups in it are found first, without recursion."""
+        """The version of a group: a digest of its members in order, so that it changes with every member. Groups in it
+        are processed first, without recursion."""
         graph, actions = self.graph, self.graph.actions
         stack = [group]
         while stack:
@@ -188,8 +189,8 @@ class Versions:
 
 
 class OldVersions:
-    """How ledgers compare that do not say how they looked at files: a group was as new as the newest of what it
-    groups, and of a directory only its being there counted."""
+    """The comparison rules of older ledgers that do not record the kind of check: the version of a group is that of its
+    newest member, and of a directory only its existence counts."""
 
     def __init__(self, versions: Versions, check: int) -> None:
         self._versions = versions

@@ -1,7 +1,7 @@
-"""Whose is what stands under the name of an output: as an accepted result of its task left it, it is ours.
+"""Ownership of output files: whether a file that exists under the name of an output is the one that Shoal made.
 
-A result has size and time (or content number) of each output. What a task made below a directory, and where links lead
-that it made, is in the result's listing: a directory as a whole says too little to take single files out of it.
+A result records size and time (or content number) of each output. Its listing records the files in output directories,
+and the targets of links, because the size and time of a directory do not identify single files in it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Kind = Literal["file", "directory", "link", "other"]
 
 
 class DirectoryEntry(NamedTuple):
-    """Something that is there, or was."""
+    """A file, directory or link, as found now or as recorded."""
 
     kind: Kind
     size: int
-    """Bytes of a file, or of the file that a link leads to."""
+    """Bytes of a file, or of the file that a link points to."""
     number: int
-    """Of a file (also behind a link): its time in nanoseconds, or a number made from its content."""
+    """Of a file, also of a link's target: its time in nanoseconds, or a number computed from its content."""
     target: str
-    """What a link says; empty for everything else."""
+    """The target of a link as written in it; empty for everything else."""
 
 
 Listing: TypeAlias = Mapping[str, DirectoryEntry]
-"""By name relative to an output; the output itself has the empty name. Of an output that is a plain file: empty."""
+"""By path relative to an output; the output itself has the empty name. Empty for an output that is a regular file."""
 
 _KINDS: tuple[Kind, ...] = ("file", "directory", "link", "other")
 _Row: TypeAlias = tuple[bytes, int, int, int, bytes]
@@ -41,7 +41,7 @@ _decoder = msgspec.msgpack.Decoder(dict[int, list[_Row]])
 
 
 def encode_listings(listings: Mapping[int, Listing]) -> bytes:
-    """The listings of a result, by the position of the output among those of its task."""
+    """Encodes the listings of a result, by index of the output."""
     if not listings:
         return b""
     return _encoder.encode({at: list(map(_row, listing.items())) for at, listing in listings.items()})
@@ -53,7 +53,7 @@ def _row(item: tuple[str, DirectoryEntry]) -> _Row:
 
 
 def decode_listings(data: bytes) -> dict[int, Listing]:
-    """What was encoded; nothing if it cannot be read."""
+    """Decodes listings; returns an empty dictionary if they cannot be read."""
     if not data:
         return {}
     try:
@@ -77,46 +77,48 @@ def _text(data: bytes) -> str:
 
 
 class MadeOutput(NamedTuple):
-    """One output as an accepted result left it."""
+    """One output as recorded in an accepted result."""
 
     pair: tuple[int, int]
     """Size and time, or content number."""
     check: int
     listing: Listing | None
-    """None: what was made is a plain file, or nobody has noted what it made in a directory: so it was in older ledgers,
-    and is on clusters."""
+    """None: the output is a regular file, or the content of a directory was not recorded, as in older ledgers and on
+    clusters."""
 
     def checks(self) -> tuple[int, ...]:
-        """The ways in which it is to be looked at; old ledgers do not say which one it was."""
+        """The checks to compare it with; older ledgers do not record which one was used."""
         return (self.check,) if self.check != UNSAID else (BY_TIME, BY_CONTENT)
 
     def is_directory(self) -> bool:
-        """Whether it is a directory of which we know what the task made in it."""
+        """Whether it is a directory with recorded content."""
         if self.listing is None:
             return False
         return (top := self.listing.get("")) is not None and top.kind == "directory"
 
     def has_left(self, name: str, found: DirectoryEntry) -> bool:
-        """Whether what stands there was made so; `name` is relative to the output, empty for the output itself."""
+        """Whether the existing file is the recorded one; `name` is relative to the output, empty for the output
+        itself."""
         made = self.listing.get(name) if self.listing is not None else None
         if made is not None:
             return is_same(made, found)
         return not name and found.kind == "file" and (found.size, found.number) == self.pair
 
     def lists(self, name: str) -> bool:
-        """Whether it made something of this name below the output."""
+        """Whether the task made a file of this name below the output."""
         return self.listing is not None and name in self.listing
 
 
 def is_same(made: DirectoryEntry, found: DirectoryEntry) -> bool:
-    """Whether something is as it was made. Of a link only counts what it says: what it leads to is not ours."""
+    """Whether a file is unchanged. For a link only its target path counts: the file that it points to is not an
+    output."""
     if made.kind == "link":
         return found.kind == "link" and found.target == made.target
     return made == found
 
 
 def made_of(result: TaskEnded | None) -> list[MadeOutput]:
-    """The outputs of an accepted result, in their order; none if there is no such result."""
+    """The outputs of an accepted result, in order; empty if there is no accepted result."""
     if result is None or result.outcome != "ok":
         return []
     listings = decode_listings(result.listing)
@@ -124,24 +126,24 @@ def made_of(result: TaskEnded | None) -> list[MadeOutput]:
 
 
 class Records(Protocol):
-    """What is asked of earlier runs about files that stand there."""
+    """What `find_unknown` needs to know of earlier runs."""
 
     def accepted(self, place: bytes) -> TaskEnded | None:
-        """The last result that was accepted, also if an attempt has failed since."""
+        """The last accepted result, also if a later attempt has failed."""
 
     def made(self, name: str) -> Iterable[tuple[TaskEnded, int]]:
-        """Accepted results of any tasks that made a file of this name, and which of their outputs that is."""
+        """Accepted results of any tasks that made a file of this name, and the index of that output."""
 
     def may_be_half_made(self, name: str) -> bool:
-        """Whether an attempt may have begun a file of this name and not ended it."""
+        """Whether an attempt that did not end may have started to write a file of this name."""
 
 
 def find_unknown(
-    plan: Plan, versions: Versions, records: Records, strangers_in: Callable[[int], Iterable[str]]
+    plan: Plan, versions: Versions, records: Records, foreign_files_in: Callable[[int], Iterable[str]]
 ) -> None:
-    """Notes in the plan which outputs of tasks that would run stand there and are unknown.
+    """Adds to the plan the existing outputs of tasks to run that no recorded result has made.
 
-    `strangers_in` names what is in an output directory and no task of the workflow makes.
+    `foreign_files_in` yields the files in an output directory that no task of the workflow makes.
     """
     if not plan.anything_runs():
         return
@@ -159,12 +161,13 @@ def find_unknown(
             plan.inherited.add(file)
         elif records.may_be_half_made(graph.file_names[file]):
             continue
-        elif file not in versions.folders or any(strangers_in(file)):
+        elif file not in versions.folders or any(foreign_files_in(file)):
             plan.unknown.setdefault(task, []).append(file)
 
 
 def _is_as_made(graph: Graph, file: int, versions: Versions, records: Records) -> bool:
-    """Whether a task that has another place now, or is not in the workflow any more, left it like this."""
+    """Whether the file is unchanged since a task made it that has another place now, or is not in the workflow any
+    more."""
     return any(
         versions.seen(file, versions.check if result.check == UNSAID else result.check) == result.outputs[at]
         for result, at in records.made(graph.file_names[file])

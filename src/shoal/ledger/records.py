@@ -1,8 +1,8 @@
-"""What a ledger holds, and how records become bytes and come back from damaged ones.
+"""The record types of a ledger, and their encoding as checksummed frames that can be read from damaged files.
 
-Each record is a frame of its own: mark, length, checksum, payload. A reader that meets bytes that are no whole frame
-looks for the next mark whose checksum holds, so damage anywhere costs the records it touches and no others. Records of
-finished tasks carry the task's identity by content (`place`, `content`), never by position, so they stand on their own.
+Each record is one frame: mark, length, checksum, payload. Where a reader finds no valid frame, it searches for the next
+mark with a valid checksum. So damage costs only the records that it touches. Records of finished tasks identify the
+task by its content (`place`, `content`) and not by its number in the run, so each of them can be used alone.
 """
 
 from __future__ import annotations
@@ -20,37 +20,38 @@ HEADER_BYTES = _HEADER.size
 
 
 UNSAID, BY_TIME, BY_CONTENT = range(3)
-"""How the files of a result were looked at: by size and time, or by content. Older ledgers do not say it, have only the
-newest moment of a group, and nothing of what is below a directory."""
+"""How the files of a result were compared: by size and time, or by content. Older ledgers (`UNSAID`) do not record it,
+keep only the newest time of a group, and record nothing of the files in a directory."""
 
 
 class RunStarted(msgspec.Struct, frozen=True, array_like=True, tag="run"):
-    """A run begins here; the records up to the next one of these belong to it."""
+    """Start of a run; the records up to the next RunStarted belong to it."""
 
     run: str
     time: float
     pid: int
     pid_started: int
-    """Start time of the process in clock ticks since boot, so that the pid can be trusted later."""
+    """Start time of the process in clock ticks since boot. It tells whether a process with this pid is still the same
+    one."""
     boot: str
-    """Names the boot of the machine: after another boot no process of this run can be alive."""
+    """Boot id of the machine: after another boot no process of this run can be alive."""
     host: str
     version: str
     targets: list[str]
     node: list[tuple[str, int]]
     """The node's resources, as in `Resources.amounts`."""
     total: int
-    """Tasks of the targets that run something, whether up to date or not."""
+    """Tasks of the targets that have an action, whether up to date or not."""
     to_run: int
     attached: float = 0.0
-    """When a client came back to this run, which has been on a cluster since `time`. The records that follow are those
-    of the whole run, also what earlier clients of it have recorded. 0: it begins with this record."""
+    """When a client attached to this run again, which has been on a cluster since `time`. The following records cover
+    the whole run, including what earlier clients have recorded. 0: the run starts with this record."""
     target_bytes: list[bytes] = []
-    """In a ledger: the targets, where one of them is not UTF-8. Older ledgers have a replacement character there."""
+    """The targets as bytes, if one of them is not valid UTF-8. Older ledgers contain a replacement character there."""
 
 
 class TasksPlanned(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
-    """Names for the numbers that the other records of this run use; several of these make up the plan."""
+    """Names and categories of the task numbers that the other records of this run use; a plan has several of these."""
 
     first: list[int]
     names: list[str]
@@ -58,110 +59,111 @@ class TasksPlanned(msgspec.Struct, frozen=True, array_like=True, tag="plan"):
 
 
 class OutputsNamed(msgspec.Struct, frozen=True, array_like=True, tag="outs"):
-    """The files that tasks make, of those whose name does not say it; several of these make up the plan."""
+    """Output files of tasks whose name does not contain them; a plan has several of these records."""
 
     places: list[bytes]
     names: list[list[str]]
 
 
 class TasksLinked(msgspec.Struct, frozen=True, array_like=True, tag="link"):
-    """What tasks of this run wait for, as columns of 32-bit numbers in little-endian order; several make up the plan.
+    """Dependencies of tasks as columns of 32-bit little-endian integers; a plan has several of these records.
 
-    A task may stand in more than one of these, and one that it needs may be named twice or not run at all.
+    A task may appear in several records. Its dependencies may be repeated and may include tasks that do not run.
     """
 
     tasks: bytes
     counts: bytes
-    """How many it needs, of each of these tasks."""
+    """Number of dependencies of each of these tasks."""
     needs: bytes
-    """The tasks that they need, one after another; -1 stands for a file that no task makes."""
+    """The tasks that they depend on, concatenated; -1 stands for a file that no task makes."""
 
 
 def numbers(column: bytes) -> tuple[int, ...]:
-    """A column of 32-bit numbers."""
+    """Decodes a column of 32-bit little-endian integers."""
     return struct.unpack(f"<{len(column) // 4}i", column)
 
 
 class NodeSeen(msgspec.Struct, frozen=True, array_like=True, tag="node"):
-    """A node of a cluster that takes part in this run from now on, and the number it goes by. A run on one machine has
-    none: that machine is number 0."""
+    """A cluster node joins this run, under the number that later records use. A local run has none of these: its
+    machine has number 0."""
 
     time: float
     node: int
     name: str
     resources: list[tuple[str, int]]
-    """As in `Resources.amounts`; empty if it was gone before it could be asked."""
+    """As in `Resources.amounts`; empty if the node left before its resources were known."""
 
 
 class NodeLeft(msgspec.Struct, frozen=True, array_like=True, tag="left"):
-    """A node is not there any more."""
+    """A node has left."""
 
     time: float
     node: int
 
 
 class NodeTold(msgspec.Struct, frozen=True, array_like=True, tag="told"):
-    """What a node has done beside running tasks, since it was seen first in this run, and how it stands."""
+    """A node's counters since it joined this run, except those of tasks, and its present load."""
 
     time: float
     node: int
     fetched: int = 0
-    """Bytes of files that it has got from others."""
+    """Bytes of files transferred from other nodes."""
     stolen: int = 0
-    """Tasks that it has taken from others."""
+    """Tasks stolen from other nodes."""
     pushed: int = 0
-    """Tasks that others have sent to it."""
+    """Tasks that other nodes pushed to this one."""
     fetched_files: int = 0
     hits: int = 0
-    """How often a task has read a file for which nothing had to be fetched."""
+    """Number of file reads of tasks for which no transfer was needed."""
     hit_bytes: int = 0
     running: int | None = None
-    """Tasks at this moment; None, with the following: it did not say."""
+    """Running tasks now. None: the node did not report this field and the following ones."""
     wait: int = 0
-    """Tasks that it has and that cannot start: their inputs are on their way, or they rest after a failure."""
+    """Tasks on the node that cannot start: their inputs are being transferred, or they wait for a retry."""
     local: int = 0
-    """Ready tasks that it keeps for itself, since their data is here."""
+    """Ready tasks that the node keeps because their data is local."""
     shared: int = 0
     """Ready tasks that any node may take."""
     cores: int = 0
-    """Held by its tasks; 10,000 are one core."""
+    """Allocated to its tasks; 10,000 are one core."""
     memory_used: float = 0.0
-    """The share of its machine's memory that is in use, by whomever."""
+    """Fraction of the machine's memory in use, by all processes."""
 
 
 class CategoriesDeclared(msgspec.Struct, frozen=True, array_like=True, tag="cat"):
-    """What the categories of this run ask for by themselves, as in `Resources.amounts`; the rest is learned."""
+    """Declared resources of this run's categories, as in `Resources.amounts`; other resources are estimated from
+    measurements."""
 
     names: list[str]
     resources: list[list[tuple[str, int]]]
 
 
-NONE_ASKED = -1
+NONE_REQUESTED = -1
 
 
 class CoresAsked(msgspec.Struct, frozen=True, array_like=True, tag="cores"):
-    """Tasks of this run that ask for other cores than their category is declared with, which is the most that one of
-    its tasks asks for. Columns of 32-bit numbers in little-endian order; there may be several of these, or none."""
+    """Tasks that request another number of cores than their category declares (the maximum of its tasks). Columns of
+    32-bit little-endian integers; a run has any number of these records."""
 
     tasks: bytes
     cores: bytes
-    """10,000 are one core; `NONE_ASKED` stands for a task that asks for none, and is given one."""
+    """10,000 are one core; `NONE_REQUESTED` stands for a task that requests none and is allocated one."""
 
 
 class SourcesSeen(msgspec.Struct, frozen=True, array_like=True, tag="src"):
-    """Size of source files as this run found them, and their modification time or a number made from the content."""
+    """Sizes of source files at the start of this run, with their modification times or content numbers."""
 
     names: list[str]
     sizes: list[int]
     times: list[int]
     check: int = UNSAID
-    """`BY_CONTENT`: the times are numbers made from the contents."""
+    """With `BY_CONTENT` the times are numbers computed from the contents."""
 
 
 class TaskStarted(msgspec.Struct, frozen=True, array_like=True, tag="on"):
-    """An attempt was started; `boot_time` and `pid` together name its process.
+    """An attempt was started; `boot_time` and `pid` together identify its process.
 
-    On a cluster this is written of attempts that have taken a while, without process and slot.
+    On a cluster this is recorded only for attempts that have run for some time, without process and slot.
     """
 
     task: int
@@ -176,38 +178,38 @@ class TaskStarted(msgspec.Struct, frozen=True, array_like=True, tag="on"):
 
 
 class TasksVanished(msgspec.Struct, frozen=True, array_like=True, tag="off"):
-    """Attempts that had been started on nodes of a cluster, of which these do not say any more that they run: they were
-    cancelled, or their node is lost. If one has ended all the same, that is told later."""
+    """Attempts that their nodes do not report as running any more: they were cancelled, or the node was lost. If such
+    an attempt has ended after all, a later record has its end."""
 
     time: float
     tasks: list[int]
 
 
 class TasksCancelled(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
-    """Tasks that somebody cancelled while the run went on: they and what needs them are left to the next run."""
+    """Tasks that a user cancelled while the run was in progress. They and their dependents remain for the next run."""
 
     tasks: list[int]
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
-    """What an attempt used, as far as it is known; 0 where it is not. Short tasks have not been looked at while they
-    ran: of them the first four are known, `cores` and, if they succeeded, `disk` and `files`."""
+    """Measured resources of an attempt; 0 where unknown. Short tasks are not sampled: only the first four fields,
+    `cores` and, if they succeeded, `disk` and `files` are known."""
 
     read_bytes: int = 0
     written_bytes: int = 0
     switches: int = 0
     major_faults: int = 0
     tree_memory: int = 0
-    """Largest resident memory of all its processes together."""
+    """Peak resident memory of all its processes together."""
     virtual_memory: int = 0
     swap: int = 0
     processes: int = 0
-    """Most at the same time."""
+    """Maximum number at the same time."""
     total_processes: int = 0
     cores: int = 0
-    """Thousandths: the most over any second, or over all of its time if that is more."""
+    """In thousandths: the maximum over any second, or the mean over the whole attempt if that is higher."""
     disk: int = 0
-    """Bytes of the files it made: of its outputs, and of more if it had a limit of disk and so was looked at."""
+    """Bytes of its outputs. With a disk limit the attempt's other files are sampled and counted, too."""
     files: int = 0
 
 
@@ -218,7 +220,7 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     attempt: int
     outcome: str
     final: bool
-    """False when another attempt follows."""
+    """False if another attempt follows."""
     status: int
     """Exit status, or the negated signal that ended it."""
     started: float
@@ -226,38 +228,38 @@ class TaskEnded(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     user: float
     system: float
     max_rss: int
-    """Peak memory in bytes; 0 if it was too small to be told from the engine's own."""
+    """Peak memory in bytes; 0 if it was too small to distinguish from the engine's own."""
     output_at: int
     output_size: int
-    """Where its output stands in the output stream."""
+    """Position of its output in the output stream."""
     message: str
     """Why it did not succeed; empty for `ok`."""
     place: bytes
     content: bytes
     inputs: bytes
-    """Digest over what it read: sizes and times of files, versions of the tasks it came after."""
+    """Digest of what it read: sizes and times of files, versions of the tasks it depends on."""
     outputs: list[tuple[int, int]]
-    """Of each file that it made its size, and its modification time or a number made from its content."""
+    """For each output file its size, and its modification time or content number."""
     value: bytes | None
-    """Pickled return value; None if it has none or it lies in a file of its own."""
+    """Pickled return value; None if there is none or it is in a separate file."""
     usage: Usage = Usage()
     memory_limit: int = 0
-    """Bytes of memory it was allowed to use; 0 if there was no limit."""
+    """Memory limit of the attempt in bytes; 0 if there was none."""
     node: int = 0
     """Where it ran, as in `NodeSeen`; 0 is the machine that writes the ledger."""
     check: int = UNSAID
-    """`BY_TIME` or `BY_CONTENT`: how `inputs` and `outputs` are to be compared with what is there later."""
+    """`BY_TIME` or `BY_CONTENT`: how later runs compare `inputs` and `outputs` with the files."""
     listing: bytes = b""
-    """What it made in directories, and links among its outputs: see `shoal.ledger.ownership`. Empty if it made none."""
+    """Its files in output directories, and its links: see `shoal.ledger.ownership`. Empty if it made none."""
 
 
 class TaskAdopted(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
-    """The user says that a task is done with the files that stand there: from now on this is its accepted result. It
-    belongs to no run."""
+    """The user declares a task done with the existing files ('shoal adopt'): this is its accepted result from now on.
+    The record belongs to no run."""
 
     time: float
     names: list[str]
-    """The files that it makes."""
+    """The files that the task makes."""
     place: bytes
     content: bytes
     inputs: bytes
@@ -265,10 +267,10 @@ class TaskAdopted(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
     value: bytes | None
     check: int
     listing: bytes = b""
-    """All of them as in `TaskEnded`."""
+    """`place` to `listing` are as in `TaskEnded`."""
 
     def as_result(self) -> TaskEnded:
-        """The same as the end of an attempt that took no time."""
+        """Returns the equivalent end of an attempt of zero duration."""
         nothing = (0.0, 0.0, 0, 0, 0, "")
         identity = self.place, self.content, self.inputs
         done = TaskEnded(-1, 1, "ok", True, 0, self.time, self.time, *nothing, *identity, self.outputs, self.value)
@@ -276,7 +278,7 @@ class TaskAdopted(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
 
 
 class TaskCourse(msgspec.Struct, frozen=True, array_like=True, tag="course"):
-    """What was seen over time of an attempt that took a second or more; it stands before the record of its end."""
+    """The usage series of an attempt that ran for at least a second; precedes the record of its end."""
 
     task: int
     attempt: int
@@ -285,45 +287,48 @@ class TaskCourse(msgspec.Struct, frozen=True, array_like=True, tag="course"):
 
 
 class OutputsCollected(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """Outputs of these places were removed because nothing needed them any more: their absence is no reason to run."""
+    """Outputs of these places were deleted because no task needed them any more. Their absence does not make a task
+    run."""
 
     places: list[bytes]
 
 
 class TasksInterrupted(msgspec.Struct, frozen=True, array_like=True, tag="cut"):
-    """Attempts at these places had begun when their run was killed: earlier results do not count any more. The files of
-    these results may be there all the same, put back by the next run."""
+    """Attempts at these places were running when their run was killed: earlier results are not valid any more. The
+    files of those results may exist all the same, because the next run restores them."""
 
     places: list[bytes]
 
 
 class ThrottleDecided(msgspec.Struct, frozen=True, array_like=True, tag="cap"):
-    """How many tasks of a category may run together from now on; also written when only the figures are new."""
+    """The maximum number of concurrent tasks of a category from now on; also written when only the measurements have
+    changed."""
 
     time: float
     node: str
     """Empty for the machine that writes the ledger."""
     category: str
     cap: int
-    """-1: only the contract limits."""
+    """-1: only the requested resources limit it."""
     running: int
     waiting: int
     state: str
     dominant: str
-    """The resource that its tasks use most of; empty if there is none or it is not known."""
+    """The resource that its tasks use most; empty if there is none or it is unknown."""
     use: float
-    """The share of that resource in use on the node."""
+    """Fraction of that resource in use on the node."""
     rate: float
     """Tasks completed per second."""
     reason: str
 
 
 class NetBegun(msgspec.Struct, frozen=True, array_like=True, tag="net"):
-    """The run is that of a net, at its beginning; the records of nets up to the next one of these belong to it."""
+    """The run executes a net; written at its start. The following net records, up to the next NetBegun, belong to
+    it."""
 
     name: str
     digest: str
-    """Of its places and transitions: another net cannot go on from here."""
+    """Digest of its places and transitions: a run can only continue a net with the same digest."""
     seed: int | None
 
 
@@ -334,45 +339,46 @@ class NetChanged(msgspec.Struct, frozen=True, array_like=True, tag="fire"):
 
 
 class NetSaved(msgspec.Struct, frozen=True, array_like=True, tag="save"):
-    """The whole state of a net, pickled: what was recorded before it is not needed any more."""
+    """The complete state of a net, pickled; earlier net records are not needed any more."""
 
     state: bytes
 
 
 class NetMarked(msgspec.Struct, frozen=True, array_like=True, tag="mark"):
-    """How a net stands, for those who look."""
+    """A summary of a net's state, for status displays."""
 
     time: float
     tokens: dict[str, int]
-    """On each place."""
+    """Number of tokens on each place."""
     running: dict[str, int]
-    """Tasks of each transition that have their tokens and are not over."""
+    """Number of tasks of each transition that have consumed their tokens and have not ended."""
     done: dict[str, int]
     problems: list[str]
     at_work: int | None = None
-    """How many of those run at this moment: some have been drawn before there is room for them. None: nobody said."""
+    """How many of those run now. It may be less, because tasks are created before there is room to start them. None:
+    not reported."""
 
     def running_now(self) -> int:
         return sum(self.running.values()) if self.at_work is None else self.at_work
 
 
 DETACHED = "detached"
-"""The outcome of a run that its client has left to a cluster."""
+"""Outcome of a run that continues on a cluster after its client has detached."""
 TASKS_CANCELLED = "tasks were cancelled"
-"""The outcome of a run that would have done everything, had nobody cancelled some of it."""
+"""Outcome of a run whose only tasks without a result were cancelled by the user."""
 
 
 class RunEnded(msgspec.Struct, frozen=True, array_like=True, tag="over"):
-    """The run came to its own end; a run without this was killed."""
+    """The run ended in an orderly way; a run without this record was killed."""
 
     time: float
     outcome: str
     done: int
     failed: int
     not_run: int
-    """Neither done nor failed, the cancelled ones among them."""
+    """Neither done nor failed, including the cancelled ones."""
     cancelled: int = 0
-    """Tasks that somebody cancelled while the run went on."""
+    """Tasks that a user cancelled while the run was in progress."""
 
 
 Record: TypeAlias = (
@@ -407,8 +413,8 @@ _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 
 
 def encode(record: Record) -> bytes:
-    """The record as one frame. Names that are not UTF-8 are written with a replacement character; targets come back
-    as they were, since a workflow may make its tasks of them."""
+    """Returns the record as one frame. Names that are not valid UTF-8 are written with replacement characters. Targets
+    are also stored as bytes and decode unchanged, because a workflow may derive tasks from them."""
     try:
         payload = _encoder.encode(record)
     except UnicodeEncodeError:
@@ -421,25 +427,25 @@ def encode(record: Record) -> bytes:
 def _bytes_of(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # half of a surrogate pair, which no file name and no word of a command line can hold
+    except UnicodeEncodeError:  # an unpaired surrogate, which neither file names nor command lines can contain
         return decodable(text).encode()
 
 
 def framed(payload: bytes) -> bytes:
-    """A payload as it stands in a ledger."""
+    """Wraps a payload in a frame of the ledger."""
     return _HEADER.pack(MARK, len(payload), crc32(payload)) + payload
 
 
 def decodable(text: str) -> str:
-    """The text as it can be stored and shown: bytes that are no UTF-8 become a replacement character."""
+    """Returns the text with invalid UTF-8 bytes replaced, so that it can be stored and shown."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    except UnicodeEncodeError:  # half of a surrogate pair, which the message of an exception may hold
+    except UnicodeEncodeError:  # an unpaired surrogate, which the message of an exception may contain
         return text.encode("utf-8", "replace").decode("utf-8", "replace")
 
 
 def decodable_parts(value: object) -> object:
-    """The same for all texts in a list, or in the values of a dictionary."""
+    """Applies `decodable` to all strings in a list or in the values of a dictionary."""
     if isinstance(value, str):
         return decodable(value)
     if isinstance(value, (list, tuple)):
@@ -450,7 +456,7 @@ def decodable_parts(value: object) -> object:
 
 
 def decode(payload: bytes | memoryview) -> Record | None:
-    """The record of a payload; None if it was written by a version that knew more than this one."""
+    """Decodes a payload; returns None for a record of a newer version."""
     try:
         record = _decoder.decode(payload)
     except msgspec.MsgspecError:
@@ -462,17 +468,17 @@ def decode(payload: bytes | memoryview) -> Record | None:
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A stretch of a ledger that is not made of whole frames."""
+    """A range of a ledger that is not part of any valid frame."""
 
     offset: int
     size: int
 
 
 def frames(data: bytes | memoryview, damage: list[Damage], start: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Yields (end offset, payload) of every whole frame; appends to `damage` what lies between them.
+    """Yields (end offset, payload) of every valid frame; appends the ranges between them to `damage`.
 
-    A frame cut off at the very end counts as damage too; a reader of a ledger that is being written asks again from the
-    last end offset it was given.
+    A frame truncated at the very end counts as damage, too. A reader of a ledger that is being written continues from
+    the last end offset that was yielded.
     """
     data = bytes(data)
     size = len(data)
@@ -482,7 +488,7 @@ def frames(data: bytes | memoryview, damage: list[Damage], start: int = 0) -> It
     while at < size:
         if size - at >= header_size:
             mark, length, checksum = unpack(data, at)
-            # No record is empty, but zeros in place of length and checksum would say so.
+            # No record is empty, but a frame of zeros would pass the checksum test with length 0.
             if mark == MARK and 0 < length <= size - at - header_size:
                 end = at + header_size + length
                 payload = data[at + header_size : end]
@@ -499,3 +505,24 @@ def frames(data: bytes | memoryview, damage: list[Damage], start: int = 0) -> It
         at = size if following < 0 else following
     if broken_since >= 0:
         damage.append(Damage(broken_since, size - broken_since))
+
+
+def frames_in_bulk(data: bytes, damage: list[Damage]) -> tuple[list[bytes], int]:
+    """Returns all valid payloads and the end of the last one. Same result as `frames`, in half the time if nothing is
+    damaged."""
+    found: list[bytes] = []
+    header_size, unpack, last = _HEADER.size, _HEADER.unpack_from, len(data) - _HEADER.size
+    at = 0
+    while at <= last:
+        mark, length, checksum = unpack(data, at)
+        begin = at + header_size
+        payload = data[begin : begin + length]
+        if mark != MARK or not length or len(payload) != length or crc32(payload) != checksum:
+            break
+        found.append(payload)
+        at = begin + length
+    end = at
+    if at < len(data):
+        for end, payload in frames(data, damage, at):  # noqa: B007  the last `end` is used below
+            found.append(payload)
+    return found, end

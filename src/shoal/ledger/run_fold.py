@@ -1,9 +1,9 @@
-"""The one fold of a run's records: what each kind of record means for the run, for every command that shows a run.
+"""The one fold of a run's records: computes the state of a run from its ledger, for every command that shows a run.
 
-`RunFold` interprets the records. What it keeps of single tasks and attempts is left to two subclasses, because their
-users need opposite things. `shoal.ledger.status.RunStatus` answers `shoal status` at once: dictionaries and sums, no
-numpy. `shoal.ledger.views.run.RunView` draws pages and reports of a million attempts: columns, which are also filled in
-bulk from the bytes of a ledger, without an object for each record. Everything else is here, and needs no numpy.
+`RunFold` interprets the records. Two subclasses store tasks and attempts, because their users need opposite things.
+`shoal.ledger.status.RunStatus` serves `shoal status`, which must start fast: dictionaries and sums, no numpy.
+`shoal.ledger.views.run.RunView` serves pages and reports of a million attempts: columns, which are also filled in bulk
+from the bytes of a ledger, without an object for each record. This module needs no numpy.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ from shoal.ledger.records import (
     TasksVanished,
     ThrottleDecided,
 )
-from shoal.ledger.views.core_use import SpecialCores, Underway
+from shoal.ledger.views.core_use import ReportedUse, SpecialCores
 from shoal.ledger.views.pace import CategoryPace, Chain, KnownProgress, LiveCounters, Progress, progress_of
 from shoal.ledger.views.throttle import ThrottleDecisions
 
 if TYPE_CHECKING:
     from shoal.ledger.views.attempts import Ints
-    from shoal.ledger.views.core_use import Crowding
+    from shoal.ledger.views.core_use import Oversubscription
     from shoal.ledger.views.doomed_tasks import Doomed
 
 UNKNOWN = "unknown"
-"""Category of tasks that were not planned."""
+"""Category of tasks that are not in the plan."""
 LOCAL = 0
 """Number of the machine that writes the ledger."""
 _NUMBER_BYTES = 4
-"""Of a task in a column of a record."""
+"""Size of a task number in a column of a record."""
 
 Span = tuple[float, float | None]
-"""From when until when a machine was there; None: until the end."""
-There = tuple[int, float, float, float]
-"""A machine, its cores, and from when until when it was there."""
+"""From when until when a node was present; None: until the end."""
+NodePresence = tuple[int, float, float, float]
+"""A node, its cores, and from when until when it was present."""
 
 
 class RunNode(msgspec.Struct):
-    """A machine that took part."""
+    """A node that took part in the run."""
 
     name: str
     resources: dict[str, int] = {}
     present: list[Span] = []
-    told: NodeTold | None = None
-    """What it said last, in a cluster; this counts all that it has done."""
-    stands: NodeTold | None = None
-    """The same while it is there; None after it has left."""
+    last_report: NodeTold | None = None
+    """Its last report in a cluster; the counters are totals of the whole run."""
+    current_report: NodeTold | None = None
+    """The same while the node is present; None after it has left."""
 
     @property
-    def is_there(self) -> bool:
+    def is_present(self) -> bool:
         return bool(self.present) and self.present[-1][1] is None
 
     @property
@@ -78,77 +78,78 @@ class RunNode(msgspec.Struct):
         return self.resources.get("cores", 0) / FRACTION
 
     def enter(self, time: float) -> None:
-        if not self.is_there:
+        if not self.is_present:
             self.present.append((time, None))
 
     def leave(self, time: float) -> None:
-        self.stands = None
-        if self.is_there:
+        self.current_report = None
+        if self.is_present:
             self.present[-1] = (self.present[-1][0], time)
 
 
 class Sums(msgspec.Struct, frozen=True):
-    """What attempts add up to at one moment, in whatever form they are kept. Of a run that is over, `going`, `widths`,
-    `rate` and `chain` say nothing."""
+    """Sums over all attempts at one moment, independent of how attempts are stored. For a run that has ended, `going`,
+    `widths`, `rate` and `chain` have no meaning."""
 
     tallies: Sequence[CategoryPace]
     going: Sequence[tuple[CategoryPace, float]]
-    """Running tasks: of which category, and what seconds each has behind it."""
+    """Running tasks: the category and the elapsed seconds of each."""
     widths: Sequence[float]
     """See `KnownProgress`."""
     rate: float
     held: float
-    """Core seconds of all attempts, those under way included."""
+    """Core seconds of all attempts, including the running ones."""
     last_end: float
-    """When an attempt ended last."""
+    """When the last attempt ended."""
     chain: Chain | None
 
 
 class RunFold(ABC):
-    """The last run in what was taken; a record that begins another run begins anew here, too."""
+    """State of the last run in the records so far; a RunStarted record resets it."""
 
-    def __init__(self, *, passes_idle: bool = False) -> None:
-        """With `passes_idle` a run that had nothing to do does not take the place of the one before it."""
-        self.passes_idle = passes_idle
+    def __init__(self, *, skip_idle: bool = False) -> None:
+        """With `skip_idle` a run that had nothing to do does not replace the one before it."""
+        self.skip_idle = skip_idle
         self.runs = 0
-        """How many runs have begun in what was taken."""
+        """How many runs have started in the records so far."""
         self.idle: RunStarted | None = None
-        """A later run that had nothing to do, and that is passed over."""
+        """A later run that had nothing to do and is skipped."""
         self._net_before: NetBegun | None = None
         self._begin(None)
 
     def _begin(self, start: RunStarted | None) -> None:
         self.start = start
         self.number = self.runs
-        """Which run of the ledger it is, from 1."""
+        """Number of the run in the ledger, counted from 1."""
         self.end: RunEnded | None = None
         self.running: dict[int, TaskStarted] = {}
         self.unwanted: set[int] = set()
-        """Tasks that somebody cancelled, and that are not over otherwise."""
+        """Tasks that a user cancelled and that have not ended otherwise."""
         self._gone: dict[int, None] = {}
-        """Tasks that somebody cancelled, whatever became of them: what needs them is given up at that moment."""
+        """All tasks that a user cancelled, whatever their end: their dependents cannot run from that moment on. A
+        dictionary, because the order matters."""
         self.declared: dict[str, dict[str, int]] = {}
-        """By category, the most that a task of it asks for."""
-        self.apart = SpecialCores()
-        """Tasks that ask for other cores than that."""
+        """By category, the declared resources (the maximum of its tasks)."""
+        self.special_cores = SpecialCores()
+        """Tasks that request another number of cores than their category declares."""
         self.links: list[TasksLinked] = []
         self.dependencies = 0
-        """How many they have."""
+        """Number of dependencies in `links`."""
         self._doomed: Doomed | None = None
         self._found: list[Ints] = []
-        """Tasks that need one that failed or was cancelled, in the order in which that was found."""
+        """Tasks that depend on a failed or cancelled one, in the order of discovery."""
         self.sources = 0
         self.source_bytes = 0
         self.throttle = ThrottleDecisions()
         self.net: NetBegun | None = None
-        """Of a run of a net: which one."""
+        """The net that this run executes, if any."""
         self.mark: NetMarked | None = None
-        """Of a run of a net: how it stood last."""
+        """The last reported state of that net."""
         self.nodes: dict[int, RunNode] = {}
-        """By number. Of a run on a cluster, its nodes; otherwise the machine that writes the ledger."""
-        self.underway = Underway()
-        self.moment: LiveCounters | None = None
-        """What the run itself says of this moment: of short tasks the ledger tells when they have ended."""
+        """By number: the nodes of a cluster run, otherwise the machine that writes the ledger."""
+        self.reported_use = ReportedUse()
+        self.live_counters: LiveCounters | None = None
+        """Live counters that the run publishes: the ledger records short tasks only when they have ended."""
         self.last_time = start.time if start else 0.0
         if start is not None:
             self.nodes[LOCAL] = RunNode(start.host, dict(start.node), [(start.time, None)])
@@ -192,25 +193,25 @@ class RunFold(ABC):
             case NetBegun():
                 self.net = self._net_before = record
             case NetMarked():
-                self.net, self.mark = self._net_before, record  # a run that goes on does not say again of which net
+                self.net, self.mark = self._net_before, record  # a run that continues a net does not repeat NetBegun
                 self.last_time = max(self.last_time, record.time)
             case RunStarted():
                 self.settle()
                 self.runs += 1
-                self.idle = record if self.passes_idle and passes(record, self.start, self.end) else None
+                self.idle = record if self.skip_idle and is_idle_after(record, self.start, self.end) else None
                 if self.idle is None:
-                    self._begin(since_before(record, self.start, self.last_time))
+                    self._begin(with_first_start(record, self.start, self.last_time))
             case RunEnded():
                 self.settle()
                 self.end = record
-                self.last_time = max(self.last_time, record.time)  # clocks of nodes may be ahead of ours
+                self.last_time = max(self.last_time, record.time)  # clocks of other nodes may be ahead
 
     def take_all(self, records: Iterable[Record]) -> None:
         for record in records:
             self.take(record)
 
     def _stop_attempt(self, task: int, attempt: int) -> None:
-        """An attempt runs no more, nor do those before it; a later one may have been told of already."""
+        """Marks an attempt and earlier ones as ended. The record of a later attempt may have come before this one."""
         started = self.running.get(task)
         if started is not None and started.attempt <= attempt:
             self._stop(task)
@@ -222,50 +223,50 @@ class RunFold(ABC):
     def _note_node(self, record: NodeSeen | NodeLeft | NodeTold) -> None:
         self.last_time = max(self.last_time, record.time)
         if isinstance(record, NodeSeen):
-            self.nodes.pop(LOCAL, None)  # the machine that writes the ledger runs nothing itself
+            self.nodes.pop(LOCAL, None)  # in a cluster run the machine that writes the ledger runs no tasks
             seen = self.nodes.setdefault(record.node, RunNode(record.name, present=[]))
             seen.resources = dict(record.resources) or seen.resources
             seen.enter(record.time)
             return
         node = self.nodes.get(record.node)
-        if node is None:  # the record in which it came is damaged
+        if node is None:  # its NodeSeen record is damaged
             return
         if isinstance(record, NodeTold):
-            node.told = node.stands = record
-            self.underway.take(record)
+            node.last_report = node.current_report = record
+            self.reported_use.take(record)
         else:
             node.leave(record.time)
-            self.underway.leave(record.time, record.node)
+            self.reported_use.leave(record.time, record.node)
 
-    # ---- what is kept of tasks and attempts, in one form or another ------------------------------------------------
+    # ---- storage of tasks and attempts, implemented by the subclasses ----------------------------------------------
 
     @abstractmethod
     def _plan(self, record: TasksPlanned) -> None:
-        """Notes names and categories of tasks."""
+        """Stores names and categories of tasks."""
 
     @abstractmethod
     def _attempt_ended(self, record: TaskEnded) -> None:
-        """Notes the end of an attempt. With the last word on a task it is not `unwanted` any more."""
+        """Stores the end of an attempt. A final attempt also removes its task from `unwanted`."""
 
     @abstractmethod
     def is_planned(self, task: int) -> bool:
-        """Whether it is a task that runs something in this run."""
+        """Whether it is a task with an action in this run."""
 
     @abstractmethod
     def is_over(self, task: int) -> bool:
-        """Whether it is done or has failed."""
+        """Whether it is done or failed."""
 
     @abstractmethod
     def ended(self) -> int:
-        """How many tasks are done or have failed."""
+        """How many tasks are done or failed."""
 
     @abstractmethod
     def cannot_run(self) -> int:
-        """How many tasks need one that failed or was cancelled, as far as the ledger says what tasks wait for."""
+        """How many tasks depend on a failed or cancelled one, as far as the ledger records dependencies."""
 
     @abstractmethod
-    def _ended_together(self) -> Crowding:
-        """The cores that attempts held together, of those that have ended."""
+    def _oversubscription_of_ended(self) -> Oversubscription:
+        """The overlap of core use among the attempts that have ended."""
 
     def _start_attempt(self, record: TaskStarted) -> None:
         self.running[record.task] = record
@@ -277,51 +278,53 @@ class RunFold(ABC):
         self.declared[category] = amounts
 
     def _ask_cores(self, record: CoresAsked) -> None:
-        self.apart.add(record)
+        self.special_cores.add(record)
 
-    def settle(self) -> None:  # noqa: B027  nothing to do where each record is counted at once
-        """Counts what was taken; who computes something calls this first."""
+    def settle(self) -> None:  # noqa: B027  a fold that counts each record at once has nothing to do
+        """Processes the records that are still buffered. Every query calls this first."""
 
-    # ---- what others ask -------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def origin(self) -> float:
-        """The moment that times are counted from."""
+        """The time that all times of the run are relative to."""
         return self.start.time if self.start else 0.0
 
     def is_cluster(self) -> bool:
         return LOCAL not in self.nodes and bool(self.nodes)
 
     def total_cores(self) -> float:
-        """Of all machines that took part."""
+        """Sum over all nodes that took part."""
         return sum(node.cores for node in self.nodes.values())
 
     def total_memory(self) -> int:
-        """The same in bytes."""
+        """Sum over all nodes that took part, in bytes."""
         return sum(node.resources.get("memory", 0) for node in self.nodes.values())
 
-    def there(self, last: float) -> list[There]:
-        """When machines were there."""
+    def presence(self, last: float) -> list[NodePresence]:
+        """When which node was present."""
         if self.start is None:
             return []
         spans = [(number, node.cores, span) for number, node in self.nodes.items() for span in node.present]
-        return there(spans, self.origin, last)
+        return presence_of(spans, self.origin, last)
 
     def running_now(self) -> int:
-        """How many tasks run: by what was started here, or by what run or nodes say. What they said a moment ago may be
-        behind the ledger: of a task that is over none runs."""
+        """How many tasks run: the maximum of what the ledger, the live counters and the nodes report. Reports may be
+        older than the ledger, so the number is limited to tasks that have not ended."""
         if self.end is not None:
             return 0
         if self.mark is not None or self.net is not None:
             return self.mark.running_now() if self.mark is not None else 0
-        told = sum(node.stands.running or 0 for node in self.nodes.values() if node.stands is not None)
-        found = max(len(self.running), self.moment.running if self.moment is not None else 0, told)
+        reported = sum(
+            node.current_report.running or 0 for node in self.nodes.values() if node.current_report is not None
+        )
+        found = max(len(self.running), self.live_counters.running if self.live_counters is not None else 0, reported)
         total = self.to_run()
         return max(0, min(found, total - self.over())) if total else found
 
     def to_run(self) -> int:
-        """Tasks of the run; 0 of a net, of which nobody knows it. A ledger that was mended has results of earlier runs
-        behind the head of the last one."""
+        """Number of tasks of the run; 0 for a net, whose tasks are not known in advance. A repaired ledger has results
+        of earlier runs after the last RunStarted record, therefore the maximum."""
         if self.start is None or not self.start.total:
             return 0
         return max(self.start.to_run, self.ended())
@@ -330,28 +333,28 @@ class RunFold(ABC):
         return max(0, self.start.total - self.to_run()) if self.start else 0
 
     def over(self) -> int:
-        """Tasks that will not run any more: done, failed, cancelled, or in need of one that failed or was cancelled."""
+        """Tasks that will not run any more: done, failed, cancelled, or dependent on a failed or cancelled one."""
         return self.ended() + self.cancelled() + self.cannot_run()
 
     def waiting(self) -> int:
-        """Tasks that are neither over nor running."""
+        """Tasks that have neither ended nor started."""
         return max(0, self.to_run() - self.over() - self.running_now())
 
     def cancelled(self) -> int:
-        """How many tasks were cancelled, and do not run any more."""
+        """How many tasks were cancelled and will not run any more."""
         self.settle()
         found = len(self._cancelled())
         return found if self.end is None else max(found, self.end.cancelled)
 
     def _cancelled(self) -> set[int]:
         tasks = self.unwanted if self.end is not None else self.unwanted.difference(self.running)
-        return {task for task in tasks if self.is_planned(task)}  # groups can be cancelled, too
+        return {task for task in tasks if self.is_planned(task)}  # groups can be cancelled, too, but are no tasks
 
     def _find_doomed(self, failed: Collection[int] | Ints) -> list[Ints]:
-        """Tasks that need one of these, or one that was cancelled; some of them may have come to another end."""
+        """Tasks that depend on one of `failed` or on a cancelled one; some of them may have ended otherwise."""
         if not self.links or not (len(failed) or self._gone):
             return []
-        import numpy as np  # only once something has failed
+        import numpy as np  # imported only after a failure, so that 'shoal status' starts fast
 
         from shoal.ledger.views.doomed_tasks import Doomed
 
@@ -363,16 +366,16 @@ class RunFold(ABC):
             self._found.append(more)
         return self._found
 
-    def is_crowded(self) -> bool:
-        """Whether attempts together held more cores than there are, as a throttle may allow. Those that declare no
-        cores then share them, and count with the processor time that they used. The run itself knows it best."""
-        if self.moment is not None:
-            return self.moment.crowded
-        return bool(self.throttle) and self._ended_together().is_crowded(self.total_cores())
+    def is_oversubscribed(self) -> bool:
+        """Whether attempts together were allocated more cores than exist, as a throttle may allow. Attempts without
+        declared cores then share them and count with their CPU time. The live counters of the run have priority."""
+        if self.live_counters is not None:
+            return self.live_counters.crowded
+        return bool(self.throttle) and self._oversubscription_of_ended().is_oversubscribed(self.total_cores())
 
     def progress_with(self, sums: Sums, now: float | None) -> Progress:
-        """How far the run is at this moment, and when it will be over if it goes on as it does."""
-        over, last = not self.goes_on(now), self.until(now)
+        """Progress of the run at this moment, with an estimate of its end at the present rate."""
+        over, last = not self.is_in_progress(now), self.until(now)
         return progress_of(
             KnownProgress(
                 self.to_run(),
@@ -394,51 +397,53 @@ class RunFold(ABC):
         )
 
     def _utilisation(self, held: float, last: float, over: bool) -> float | None:
-        """The share of all cores; None if nobody knows how many there were."""
-        capacity = sum(cores * (end - begin) for _, cores, begin, end in self.there(last))
+        """Fraction of all cores; None if the number of cores is unknown."""
+        capacity = sum(cores * (end - begin) for _, cores, begin, end in self.presence(last))
         if capacity <= 0:
             return None
-        if self.is_cluster() and not over:  # what is short and has not ended there is in no record
-            held = max(held, self.underway.core_seconds(last))
+        if self.is_cluster() and not over:  # running short tasks of a cluster are not in the ledger
+            held = max(held, self.reported_use.core_seconds(last))
         return min(1.0, held / capacity)
 
-    def goes_on(self, now: float | None) -> bool:
-        """Whether anybody still writes it. `now` is given for a run that somebody has: without it, one that has not
-        ended was killed, and nothing of it runs."""
+    def is_in_progress(self, now: float | None) -> bool:
+        """Whether the run is still in progress. `now` is given if a process holds the run's lock. Without it, a run
+        without RunEnded record was killed and none of its tasks run."""
         return self.end is None and now is not None
 
-    def goes_on_elsewhere(self) -> bool:
-        """Whether a cluster may go on with it: nobody has written its end here."""
+    def may_continue_on_cluster(self) -> bool:
+        """Whether a cluster may continue the run: its end is not recorded here."""
         return self.end is None or self.end.outcome == DETACHED
 
     def until(self, now: float | None = None) -> float:
-        """The end of the run; of one that goes on, now; of one that was killed, the last moment that is known."""
+        """The end of the run; `now` while it is in progress; the last known time of a run that was killed."""
         return self.last_time if self.end is not None or now is None else max(now, self.last_time)
 
 
 def has_nothing_to_do(start: RunStarted) -> bool:
-    """Everything is up to date; a net, of which nobody knows how many tasks it will have, counts none at all."""
+    """Whether everything is up to date. A net counts no tasks in advance, so this is false for it."""
     return start.total > 0 and start.to_run == 0
 
 
-def passes(start: RunStarted, before: RunStarted | None, end: RunEnded | None) -> bool:
-    """Whether a run had nothing to do while the one before it came to its own end: then that one is shown. What goes on
-    with a run that did not come to its end is a part of it."""
+def is_idle_after(start: RunStarted, before: RunStarted | None, end: RunEnded | None) -> bool:
+    """Whether a run had nothing to do and the one before it ended in an orderly way: then the one before is shown. A
+    run that continues an unfinished one is part of it."""
     if before is None or end is None or end.outcome == DETACHED or before.run == start.run:
         return False
     return has_nothing_to_do(start)
 
 
-def since_before(start: RunStarted, before: RunStarted | None, last: float) -> RunStarted:
-    """The same, beginning where its story begins. A run that is attached to again goes on under its old name, and what
-    has ended meanwhile is recorded now: it goes on from the last moment that is known of it, not from now."""
+def with_first_start(start: RunStarted, before: RunStarted | None, last: float) -> RunStarted:
+    """Returns `start` with the time from which the run is to be shown. A run that a client attaches to again keeps its
+    name, and what has ended meanwhile is recorded now. So it continues from its last known moment, not from the time of
+    attaching."""
     if before is None or before.run != start.run:
         return start
     return msgspec.structs.replace(start, time=min(start.time, max(before.time, last)))
 
 
-def there(spans: Iterable[tuple[int, float, Span]], origin: float, last: float) -> list[There]:
-    """When machines were there within a run. Those that were seen first had been there before anybody looked."""
+def presence_of(spans: Iterable[tuple[int, float, Span]], origin: float, last: float) -> list[NodePresence]:
+    """When which node was present within a run. Nodes that were seen first count from the start of the run, because
+    they were present before they were first queried."""
     known = list(spans)
     first = min((begin for *_, (begin, _) in known), default=origin)
     found = []
@@ -449,5 +454,6 @@ def there(spans: Iterable[tuple[int, float, Span]], origin: float, last: float) 
 
 
 def within(begin: float, end: float, origin: float) -> float:
-    """Seconds of an attempt that lie in its run: what is attached to began before its record, and clocks differ."""
+    """Seconds of an attempt that lie within its run. An attempt may begin before the record of its run: the client
+    attached later, or clocks differ."""
     return max(0.0, end - max(begin, origin))

@@ -1,4 +1,5 @@
-"""Running totals of a run, for the progress display and the summary; O(1) per task."""
+"""Running totals of a run in the process that executes it: counters and progress for the display, O(1) per task; and
+the live counters that it publishes for other processes."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ import msgspec
 from shoal.core.graph import Graph
 from shoal.core.task import Profile
 from shoal.ledger.records import TaskStarted, ThrottleDecided
-from shoal.ledger.views.core_use import Crowding
+from shoal.ledger.views.core_use import Oversubscription
 from shoal.ledger.views.pace import (
     CategoryPace,
     Chain,
+    ConcurrencyHistory,
     KnownProgress,
     LiveCounters,
     Longest,
     Progress,
     Rate,
-    Widths,
     progress_of,
     steps_of_longest,
 )
@@ -38,7 +39,7 @@ FAILURES_KEPT = 20
 
 
 class CategoryTotals(msgspec.Struct):
-    """What the tasks of one category have cost so far."""
+    """Totals over the tasks of one category."""
 
     running: int = 0
     done: int = 0
@@ -48,13 +49,13 @@ class CategoryTotals(msgspec.Struct):
     longest: float = 0.0
     most_memory: int = 0
     good: float = 0.0
-    """Seconds of the attempts with which tasks succeeded."""
+    """Seconds of the successful attempts."""
     squares: float = 0.0
-    """The same, each squared."""
+    """Sum of their squares."""
 
 
 class TaskFailure(msgspec.Struct, frozen=True):
-    """A task that failed for good."""
+    """A task that failed finally."""
 
     task: int
     name: str
@@ -68,22 +69,22 @@ class Statistics:
 
     def __init__(self, total: int, up_to_date: int, started: float, cores: float) -> None:
         self.total = total
-        """Tasks of the targets that run something."""
+        """Tasks of the targets that have an action."""
         self.up_to_date = up_to_date
         self.started = started
         self.ended = started
         self.cores = cores
         self.took_part = 0.0
-        """Cores of all nodes that took part in a cluster; 0: those above."""
+        """Cores of all nodes of a cluster that took part; 0: `cores` applies."""
         self.offered = 0.0
-        """Core seconds that the nodes of a cluster have offered; 0: all cores were there all the time."""
-        self.may_crowd = False
-        """A throttle has said how many tasks run, not the number of cores."""
-        self.crowding = Crowding()
-        """Of the attempts that have ended."""
-        self.is_crowded = False
-        """More tasks ran than there are cores, as it was seen last: those that declare no cores count with the
-        processor time that they used, not with the time they took."""
+        """Core seconds that the nodes of a cluster have provided; 0: all cores were present all the time."""
+        self.may_oversubscribe = False
+        """A throttle decides how many tasks run, not the number of cores."""
+        self.oversubscription = Oversubscription()
+        """Overlap of the attempts that have ended."""
+        self.is_oversubscribed = False
+        """At the last check, tasks overlapped on more cores than exist: tasks without declared cores then count with
+        their CPU time, not with their duration."""
         self.done = 0
         self.failed = 0
         self.cancelled = 0
@@ -93,16 +94,16 @@ class Statistics:
         self.work = 0.0
         """Core seconds of all attempts."""
         self.shared = 0.0
-        """The same where cores are shared."""
+        """The same if cores are shared."""
         self.seconds = 0.0
         self.cpu = 0.0
         self.categories: dict[str, CategoryTotals] = {}
         self.slowest: list[tuple[float, int]] = []
         self.failures: list[TaskFailure] = []
         self.going: dict[int, TaskStarted] = {}
-        """Attempts that have been under way for more than a tick, by task; none where that is not known."""
+        """Attempts that have been running for more than a tick, by task; empty where that is not known."""
         self.throttle: dict[tuple[str, str], ThrottleDecided] = {}
-        """What the throttle said last, by node and category."""
+        """The last decision of the throttle, by node and category."""
 
     def category(self, name: str) -> CategoryTotals:
         totals = self.categories.get(name)
@@ -144,16 +145,17 @@ class Statistics:
         totals.squares += seconds * seconds
 
     def throttled(self, record: ThrottleDecided) -> None:
-        self.may_crowd = True
+        self.may_oversubscribe = True
         self.throttle[record.node, record.category] = record
 
     def throttle_note(self, tallies: Mapping[str, CategoryPace]) -> str:
-        """What the throttle holds back most, or nothing; it says nothing more of a category that is over."""
+        """The throttle's most important limit as text, or an empty string; categories without remaining tasks are
+        ignored."""
         over = [name for name, tally in tallies.items() if not tally.left()]
         return throttle_note(record for record in self.throttle.values() if record.category not in over)
 
     def count_running(self, places: Sequence[tuple[Profile, int]]) -> None:
-        """What runs at this moment: places in use, by profile of the tasks in them."""
+        """Sets the running tasks: occupied slots, by profile of the tasks in them."""
         for totals in self.categories.values():
             totals.running = 0
         self.running = 0
@@ -161,18 +163,21 @@ class Statistics:
             self.running += count
             self.category(profile.category).running += count
 
-    def look(self, now: float, cores_of: Callable[[int], float]) -> None:
-        """Sees whether tasks share cores, with those that are under way."""
-        self.is_crowded = self.share_cores((record.time, now, cores_of(task)) for task, record in self.going.items())
+    def update_oversubscription(self, now: float, cores_of: Callable[[int], float]) -> None:
+        """Updates `is_oversubscribed`, including the running tasks."""
+        self.is_oversubscribed = self.share_cores(
+            (record.time, now, cores_of(task)) for task, record in self.going.items()
+        )
 
     def share_cores(self, more: Iterable[tuple[float, float, float]] = ()) -> bool:
-        """Whether they do, as those that read the ledger find it; `more` has begin, end and cores of further ones."""
-        if not self.may_crowd:
+        """Whether tasks share cores, by the same rule as for readers of the ledger; `more` has begin, end and cores of
+        further attempts."""
+        if not self.may_oversubscribe:
             return False
-        crowding = self.crowding.copy()
+        oversubscription = self.oversubscription.copy()
         for span in more:
-            crowding.add(*span)
-        return crowding.is_crowded(self.took_part or self.cores)
+            oversubscription.add(*span)
+        return oversubscription.is_oversubscribed(self.took_part or self.cores)
 
     def used(self, *, shared: bool) -> float:
         """Core seconds of all attempts."""
@@ -197,13 +202,13 @@ class Statistics:
 
 
 _MOST_FOLLOWED = 50_000
-"""Dependencies in which a chain is looked for; that takes some 40 ms."""
+"""Maximum number of dependencies for which the longest chain is computed; that takes about 40 ms."""
 _FOLLOWED_AFTER = 3.0
-"""Seconds; of a shorter run nobody asks when it will be over."""
+"""Seconds; shorter runs need no estimate of their end."""
 
 
 class PlannedChain:
-    """The longest chain of a plan."""
+    """The longest chain of dependent tasks in a plan."""
 
     def __init__(self, graph: Graph, to_run: Sequence[int], done: Sequence[float]) -> None:
         self._graph, self._to_run = graph, to_run
@@ -212,7 +217,7 @@ class PlannedChain:
         self._longest: Longest | None = None
 
     def left(self, statistics: Statistics, tallies: Mapping[str, CategoryPace], now: float) -> Chain | None:
-        """None if it is not known: of tasks that cannot run any more nobody says which of it that concerns."""
+        """The remaining chain; None if unknown. After failures it is unknown which part of the chain can still run."""
         graph, failed = self._graph, {failure.task for failure in statistics.failures}
         if not 0 < len(graph.successors) <= _MOST_FOLLOWED or now - statistics.started < _FOLLOWED_AFTER:
             return None
@@ -233,7 +238,7 @@ class PlannedChain:
 
 
 class RunPace:
-    """Follows the totals of one run, of which so many tasks of each category are planned."""
+    """Computes the progress of one run from its totals; `planned` is the number of tasks of each category."""
 
     def __init__(
         self,
@@ -246,22 +251,23 @@ class RunPace:
         self._chain = chain
         self._planned = planned
         self._category_of = category_of
-        self._widths = Widths()
+        self._widths = ConcurrencyHistory()
         self._rate = Rate(started)
         self._last = started
         self._ended = 0.0
         """Seconds of attempts that had ended at the last tick."""
         self._busy = started
-        """When something ran last."""
+        """When a task was running last."""
         self._ticked = 0.0
-        """Seconds of all tasks together, counted from tick to tick."""
+        """Task seconds, integrated from tick to tick."""
 
     def update(self, statistics: Statistics, now: float) -> None:
         """Takes the totals of this moment."""
         if now <= self._last:
             return
         passed = now - self._last
-        # What came and went between two ticks, or ran where nobody says so, is seen when it has ended.
+        # Tasks that start and end between two ticks, or run on nodes that do not report them, count when they have
+        # ended.
         running = statistics.running or (statistics.seconds - self._ended) / passed
         if running > 0:
             self._busy = now
@@ -272,7 +278,7 @@ class RunPace:
         self._last = now
 
     def progress(self, statistics: Statistics, now: float) -> Progress:
-        """The model at this moment."""
+        """Progress at this moment."""
         tallies = self.tallies(statistics)
         going = [
             (tallies.get(self._category_of(task), CategoryPace()), max(0.0, now - record.time))
@@ -303,7 +309,7 @@ class RunPace:
         )
 
     def tallies(self, statistics: Statistics) -> dict[str, CategoryPace]:
-        """By category, as they were planned."""
+        """Counters by category, as in the plan."""
         found = {}
         for name, planned in self._planned.items():
             totals = statistics.category(name)
@@ -316,15 +322,15 @@ class RunPace:
         if not tasks:
             return counted
         mean_of_all = sum(tally.seconds for tally in tallies.values()) / tasks
-        told = sum(tally.running for tally in tallies.values())
+        known = sum(tally.running for tally in tallies.values())
         expected = sum(tally.running * tally.mean(mean_of_all) for tally in tallies.values())
-        return min(counted, expected + max(0, statistics.running - told) * mean_of_all)
+        return min(counted, expected + max(0, statistics.running - known) * mean_of_all)
 
     @staticmethod
     def _utilisation(statistics: Statistics, begun: float, elapsed: float) -> float | None:
         if statistics.cores * elapsed <= 0:
             return None
-        used = statistics.used(shared=statistics.is_crowded)
+        used = statistics.used(shared=statistics.is_oversubscribed)
         held = used / statistics.seconds if statistics.seconds > 0 else 1.0
         return min(1.0, (used + begun * held) / (statistics.cores * elapsed))
 
@@ -335,35 +341,35 @@ _MOST_BYTES = 1 << 16
 
 
 class LiveCountersWriter:
-    """Says it for a run whose files lie in a directory."""
+    """Publishes the live counters of a run in a file of its directory, for `shoal status` and the web page."""
 
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, NAME)
-        self._said = b""
+        self._published = b""
 
-    def say(self, statistics: Statistics) -> None:
-        """If it is news. A disk that is full is told of elsewhere."""
+    def publish(self, statistics: Statistics) -> None:
+        """Writes the counters if they have changed. Errors are ignored: the ledger's writer reports a full disk."""
         running = {name: totals.running for name, totals in statistics.categories.items() if totals.running}
-        moment = LiveCounters(os.getpid(), statistics.running, running, statistics.is_crowded)
-        told = msgspec.msgpack.encode(moment)
-        if len(told) > _MOST_BYTES - _SIZE.size:  # of very many categories, or names without an end, the sum must do
-            told = msgspec.msgpack.encode(msgspec.structs.replace(moment, categories={}))
-        if told == self._said:
+        moment = LiveCounters(os.getpid(), statistics.running, running, statistics.is_oversubscribed)
+        encoded = msgspec.msgpack.encode(moment)
+        if len(encoded) > _MOST_BYTES - _SIZE.size:  # too many categories or too long names: publish the total only
+            encoded = msgspec.msgpack.encode(msgspec.structs.replace(moment, categories={}))
+        if encoded == self._published:
             return
-        self._said = told
+        self._published = encoded
         try:
             descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                # In one piece and over what was there, so that no reader finds nothing.
-                os.pwrite(descriptor, _SIZE.pack(len(told)) + told, 0)
+                # A single pwrite over the old content, without truncation, so that readers never find an empty file.
+                os.pwrite(descriptor, _SIZE.pack(len(encoded)) + encoded, 0)
             finally:
                 os.close(descriptor)
         except OSError:
             pass
 
 
-def read_moment(directory: str, holder: LockHolder | None) -> LiveCounters | None:
-    """What the process that holds the lock says; None if nobody does, or it has not said anything yet."""
+def read_live_counters(directory: str, holder: LockHolder | None) -> LiveCounters | None:
+    """The counters of the process that holds the lock; None if no process does, or it has not published any."""
     if holder is None:
         return None
     try:

@@ -1,8 +1,8 @@
-"""How a workflow's last run stands, from its ledger: while it goes on, from any terminal, or afterwards.
+"""Status of a workflow's last run, from its ledger: while it is in progress, from any terminal, or afterwards.
 
-`RunStatus` keeps what `shoal status` needs of single tasks, and does no I/O; what records mean is in
-`shoal.ledger.run_fold`. `Follower` reads what was added to the ledger since last time. What earlier runs have left
-behind for the planner is in `shoal.ledger.history`.
+`RunStatus` stores what `shoal status` needs of each task and does no I/O; `shoal.ledger.run_fold` interprets the
+records. `Follower` reads incrementally what was appended to the ledger. The results of earlier runs that the planner
+needs are in `shoal.ledger.history`.
 """
 
 from __future__ import annotations
@@ -14,67 +14,85 @@ from functools import partial
 import msgspec
 
 from shoal.core.resources import FRACTION
-from shoal.ledger.cluster_notes import is_brought
+from shoal.ledger.cluster_notes import is_submitted
 from shoal.ledger.file import LedgerReader
-from shoal.ledger.records import NONE_ASKED, RunStarted, TaskEnded, TasksPlanned, TaskStarted, ThrottleDecided, decode
+from shoal.ledger.records import (
+    NONE_REQUESTED,
+    RunStarted,
+    TaskEnded,
+    TasksPlanned,
+    TaskStarted,
+    ThrottleDecided,
+    decode,
+)
 from shoal.ledger.run_fold import UNKNOWN, RunFold, Sums, within
-from shoal.ledger.statistics import read_moment
-from shoal.ledger.views.core_use import Crowding
-from shoal.ledger.views.pace import MOST_LINKED, CategoryPace, Chain, Longest, Progress, Rate, Widths, longest_of
+from shoal.ledger.statistics import read_live_counters
+from shoal.ledger.views.core_use import Oversubscription
+from shoal.ledger.views.pace import (
+    MOST_LINKED,
+    CategoryPace,
+    Chain,
+    ConcurrencyHistory,
+    Longest,
+    Progress,
+    Rate,
+    longest_of,
+)
 from shoal.ledger.views.throttle import ThrottleDecisions
 from shoal.ledger.workspace import LockHolder, Workspace
 
 _OF_DISK = " of disk"
-"""In the message of an attempt that was ended for what it wrote; of others with that outcome it was memory."""
+"""Part of the message of an attempt that was killed for its disk use. Other attempts with this outcome exceeded their
+memory."""
 
 
 class CoreTime(msgspec.Struct):
-    """The time of tasks that ask for the same cores."""
+    """Time of the tasks with the same core request."""
 
     seconds: float = 0.0
     """Of attempts that have ended."""
     cpu: float = 0.0
     begun: float = 0.0
-    """Seconds that running ones have behind them."""
+    """Elapsed seconds of running attempts."""
 
     def add(self, seconds: float, cpu: float) -> None:
         self.seconds += seconds
         self.cpu += cpu
 
-    def held(self, asked: int, shared: bool) -> float:
-        """Core seconds; where cores are shared, those that ask for none count with what they used, if that is known."""
-        if asked == NONE_ASKED and shared:
+    def held(self, requested: int, shared: bool) -> float:
+        """Core seconds. Where cores are shared, tasks that request none count with their CPU time, if that is known."""
+        if requested == NONE_REQUESTED and shared:
             return self.cpu * (self.seconds + self.begun) / self.seconds if self.seconds > 0 else self.begun
-        return (1.0 if asked == NONE_ASKED else asked / FRACTION) * (self.seconds + self.begun)
+        return (1.0 if requested == NONE_REQUESTED else requested / FRACTION) * (self.seconds + self.begun)
 
 
 class CategoryState(CategoryPace):
-    """The tasks of one category in a run."""
+    """Counters of the tasks of one category in a run."""
 
     spent: float = 0.0
     """Seconds of all attempts."""
     cpu: float = 0.0
     declared: dict[str, int] = msgspec.field(default_factory=dict)
-    """What its tasks ask for by themselves."""
+    """Declared resources of one task."""
     most_memory: int = 0
     most_cores: float = 0.0
     most_disk: int = 0
-    """The largest footprint of the outputs of one task."""
+    """The largest disk use of one task's outputs."""
     exhausted_at: int = 0
-    """The largest size of memory that an attempt exceeded."""
+    """The largest memory limit that an attempt exceeded."""
     first_size: int = 0
-    """What the last first attempt was given of memory."""
+    """The memory limit of the most recent first attempt."""
     retries: int = 0
     allocated: float = 0.0
     used: float = 0.0
-    """Bytes of memory times seconds, given and made use of."""
+    """Bytes of memory times seconds: allocated, and used."""
 
-    def asked(self) -> int:
-        """Cores that one of its tasks asks for, unless that is another amount."""
-        return self.declared.get("cores", NONE_ASKED)
+    def requested(self) -> int:
+        """Cores that each of its tasks requests, except those in `special_cores`."""
+        return self.declared.get("cores", NONE_REQUESTED)
 
     def measure(self, record: TaskEnded) -> None:
-        """What an attempt used."""
+        """Adds the measured resources of an attempt."""
         seconds = record.ended - record.started
         memory = max(record.max_rss, record.usage.tree_memory)
         if record.memory_limit:
@@ -95,12 +113,12 @@ class CategoryState(CategoryPace):
 
 
 def exceeded_memory(record: TaskEnded) -> bool:
-    """Whether the attempt was ended for the memory it used, and not for its disk."""
+    """Whether the attempt was killed for its memory use, and not for its disk use."""
     return record.outcome == "exhausted" and _OF_DISK not in record.message
 
 
 def cores_used(record: TaskEnded) -> float:
-    """The cores an attempt kept busy at its busiest; on average where nothing else is recorded."""
+    """Peak number of cores that the attempt used; the mean where the peak is not recorded."""
     if record.usage.cores:
         return record.usage.cores / 1000
     seconds = record.ended - record.started
@@ -108,24 +126,24 @@ def cores_used(record: TaskEnded) -> float:
 
 
 class RunPhase(Enum):
-    """What has become of a run."""
+    """State of a run as a whole."""
 
     NEVER = "never run"
     RUNNING = "running"
     ENDED = "ended"
     KILLED = "killed"
-    """It has written no end, and no process holds its lock."""
+    """Its end is not recorded, and no process holds its lock."""
     AWAY = "on a cluster"
-    """It goes on there, or has ended there, and nobody follows it."""
+    """It is in progress or has ended on a cluster, and no client is attached."""
 
 
 class RunStatus(RunFold):
-    """The last run in a ledger, by the names of its tasks and in sums by category."""
+    """The last run in a ledger, with tasks by name and sums by category."""
 
-    def __init__(self, keeps_all: bool = False, *, passes_idle: bool = False) -> None:
+    def __init__(self, keeps_all: bool = False, *, skip_idle: bool = False) -> None:
         self.keeps_all = keeps_all
         """Keep the last attempt of every task, not only of those that did not succeed."""
-        super().__init__(passes_idle=passes_idle)
+        super().__init__(skip_idle=skip_idle)
 
     def _begin(self, start: RunStarted | None) -> None:
         super()._begin(start)
@@ -135,28 +153,29 @@ class RunStatus(RunFold):
         self.categories: dict[str, CategoryState] = {}
         self.done: set[int] = set()
         self._node_of: dict[int, int] = {}
-        """Where those were done that were done elsewhere."""
+        """Node of each done task that ran on another node."""
         self.done_on: dict[int, int] = {}
-        """How many of these on which node."""
+        """Number of done tasks by node."""
         self.failed: dict[int, TaskEnded] = {}
         self.last: dict[int, TaskEnded] = {}
-        """The last attempt of each task that was tried, if `keeps_all`."""
+        """The last attempt of each task that was attempted, if `keeps_all`."""
         self.attempts: dict[int, int] = {}
-        """How many have ended, if `keeps_all`. On a cluster their numbers do not say it: there they also rise when a
-        task that was handed over together with others is handed back before it has begun."""
+        """How many attempts have ended, if `keeps_all`. On a cluster the attempt number can be higher: it also
+        increases when a task of a batch goes back to the queue before it was started."""
         self.tried: dict[int, TaskEnded] = {}
-        """The last attempt of tasks of which an attempt failed or was cancelled, and that are not over."""
+        """The last attempt of tasks with a failed or cancelled attempt that have not ended."""
         self._spent_apart: dict[tuple[str, int], CoreTime] = {}
-        """The time of tasks that ask for other cores than their category, by category and cores."""
+        """Time of tasks that request another number of cores than their category, by category and cores."""
         self._last_end = self.last_time
         self._cannot_run: tuple[tuple[int, ...], set[int]] = ((), set())
-        """Tasks that need one that failed or was cancelled, and what that follows from."""
-        self._widths = Widths()
-        self._crowding = Crowding()
-        """Of the attempts that have ended."""
+        """Tasks that depend on a failed or cancelled one, with the counters for which they were computed (a cache
+        key)."""
+        self._widths = ConcurrencyHistory()
+        self._oversubscription = Oversubscription()
+        """Overlap of the attempts that have ended."""
         self._rate = Rate(self.last_time)
         self._longest: tuple[int, Longest] | None = None
-        """From how many links, and the longest chain in them."""
+        """The longest chain, with the number of links for which it was computed."""
 
     def _start_attempt(self, record: TaskStarted) -> None:
         if record.task not in self.running:
@@ -190,11 +209,11 @@ class RunStatus(RunFold):
         category.spent += inside
         category.cpu += cpu
         category.measure(record)
-        if task in self.apart:
-            key = self.category_of.get(task, UNKNOWN), self.apart.of(task, NONE_ASKED)
+        if task in self.special_cores:
+            key = self.category_of.get(task, UNKNOWN), self.special_cores.of(task, NONE_REQUESTED)
             self._spent_apart.setdefault(key, CoreTime()).add(inside, cpu)
         self._widths.add(record.ended - origin - inside, record.ended - origin)
-        self._crowding.add(record.started, record.ended, self._cores_of(task))
+        self._oversubscription.add(record.started, record.ended, self._cores_of(task))
         if self.keeps_all:
             self.last[task] = record
             self.attempts[task] = self.attempts.get(task, 0) + 1
@@ -216,7 +235,8 @@ class RunStatus(RunFold):
             category.failed += 1
 
     def _take_back(self, task: int) -> None:
-        """The last word on a task counts: what was done may be lost with a node, and fail when it is made again."""
+        """Removes an earlier end of the task, since the last one counts: a result may be lost with a node, and the task
+        may fail when it runs again."""
         if task in self.done:
             self.done.remove(task)
             self.done_on[self._node_of.pop(task, 0)] -= 1
@@ -242,8 +262,8 @@ class RunStatus(RunFold):
     def ended(self) -> int:
         return len(self.done) + len(self.failed)
 
-    def held_back(self, category: str) -> ThrottleDecided | None:
-        """What the throttle says if it lets no further task of the category start."""
+    def limiting_decision(self, category: str) -> ThrottleDecided | None:
+        """The throttle's decision if it prevents further tasks of the category from starting."""
         record = self.throttle.last_of("", category) or self.throttle.last_of("", "")
         if record is None or record.cap < 0:
             return None
@@ -251,31 +271,31 @@ class RunStatus(RunFold):
         return record if running >= record.cap else None
 
     def node_name(self, number: int) -> str | None:
-        """Of a node of a cluster; None for the machine that writes the ledger."""
+        """Name of a cluster node; None for the machine that writes the ledger."""
         known = self.nodes.get(number)
         return None if not number else known.name if known is not None else f"node {number}"
 
     def running_of(self, category: str) -> int:
-        """How many tasks of a category run, by what was started or by what the run says."""
-        told = self.moment.categories.get(category, 0) if self.moment is not None else 0
-        found = max(self._named(category).running, told)
+        """How many tasks of a category run, by the ledger or by the live counters."""
+        published = self.live_counters.categories.get(category, 0) if self.live_counters is not None else 0
+        found = max(self._named(category).running, published)
         return max(0, min(found, self.left_of(category))) if self.to_run() else found
 
     def left_of(self, category: str) -> int:
-        """How many tasks of a category are not over."""
+        """How many tasks of a category have not ended."""
         known, lost = self._named(category), self.lost()
         gone = sum(self.category_of.get(task) == category for task in (*self._cancelled(), *lost))
         return max(0, known.planned - known.done - known.failed - gone)
 
     def not_run(self) -> int:
-        """Of a run that is over: tasks that were neither done nor failed nor cancelled."""
+        """Of a run that has ended: tasks that are neither done nor failed nor cancelled."""
         return max(0, self.to_run() - self.ended() - self.cancelled())
 
     def cannot_run(self) -> int:
         return len(self.lost())
 
     def lost(self) -> set[int]:
-        """Tasks that need one that failed or was cancelled, and have not come to another end."""
+        """Tasks that depend on a failed or cancelled one and have not ended otherwise."""
         known = (len(self.failed), len(self._gone), len(self.links), len(self.done), len(self.unwanted))
         if known[:2] == (0, 0):
             return set()
@@ -285,7 +305,7 @@ class RunStatus(RunFold):
         return self._cannot_run[1]
 
     def progress(self, now: float) -> Progress:
-        """How far the run is, and when it will be over if it goes on as it does."""
+        """Progress of the run at `now`, with an estimate of its end at the present rate."""
         over, last = self.end is not None, self.until(now)
         going = [] if over else [(self._category(task), max(0.0, last - begun)) for task, begun in self._begun()]
         return self.progress_with(
@@ -302,11 +322,12 @@ class RunStatus(RunFold):
         )
 
     def _begun(self) -> list[tuple[int, float]]:
-        """Running tasks, and when their attempts began."""
+        """Running tasks, and when their attempts started."""
         return [(task, started.time) for task, started in self.running.items()]
 
     def _chain(self, last: float) -> Chain | None:
-        """What is left of the longest chain. If tasks cannot run any more, nobody says which of it that concerns."""
+        """The rest of the longest chain. None if some tasks cannot run any more, because it is unknown which part of
+        the chain that affects."""
         if self.cannot_run() or self.unwanted or not 0 < self.dependencies <= MOST_LINKED:
             return None
         if self._longest is None or self._longest[0] != len(self.links):
@@ -316,7 +337,7 @@ class RunStatus(RunFold):
         return longest.chain(self.categories, {task: max(0.0, last - begun) for task, begun in self._begun()})
 
     def _slices(self, last: float) -> list[float]:
-        """How many ran at the same time; what is short on a cluster is known only when it ends."""
+        """How many tasks ran concurrently over time. On a cluster, short tasks are known only when they end."""
         elapsed = max(0.0, last - self.origin)
         ended = sum(category.done + category.failed + category.retries for category in self.categories.values())
         if self.is_cluster() and ended and not self.running:
@@ -325,54 +346,54 @@ class RunStatus(RunFold):
         return self._widths.slices(elapsed, [begun - self.origin for _, begun in self._begun()])
 
     def _held(self, last: float) -> float:
-        """Core seconds; where a throttle lets more tasks run than there are cores, they share them."""
-        kinds = {(name, each.asked()): CoreTime(each.spent, each.cpu) for name, each in self.categories.items()}
+        """Core seconds. Tasks share cores where a throttle starts more of them than there are cores."""
+        kinds = {(name, each.requested()): CoreTime(each.spent, each.cpu) for name, each in self.categories.items()}
         for key, spent in self._spent_apart.items():
-            kinds[key[0], self._named(key[0]).asked()].add(-spent.seconds, -spent.cpu)
+            kinds[key[0], self._named(key[0]).requested()].add(-spent.seconds, -spent.cpu)
             kinds.setdefault(key, CoreTime()).add(spent.seconds, spent.cpu)
         for task, begun in self._begun() if self.end is None else ():
             name = self.category_of.get(task, UNKNOWN)
-            key = name, self.apart.of(task, self._named(name).asked())
+            key = name, self.special_cores.of(task, self._named(name).requested())
             kinds.setdefault(key, CoreTime()).begun += within(begun, last, self.origin)
-        shared = self.is_crowded()
-        return sum(spent.held(asked, shared) for (_, asked), spent in kinds.items())
+        shared = self.is_oversubscribed()
+        return sum(spent.held(requested, shared) for (_, requested), spent in kinds.items())
 
-    def _ended_together(self) -> Crowding:
-        return self._crowding
+    def _oversubscription_of_ended(self) -> Oversubscription:
+        return self._oversubscription
 
     def _cores_of(self, task: int) -> float:
-        """What a task asks for, or one."""
-        asked = self.apart.of(task, self._category(task).asked())
-        return 1.0 if asked == NONE_ASKED else asked / FRACTION
+        """Cores that a task requests, or one."""
+        requested = self.special_cores.of(task, self._category(task).requested())
+        return 1.0 if requested == NONE_REQUESTED else requested / FRACTION
 
 
 class Follower:
-    """Follows the ledger of one workflow."""
+    """Follows the ledger of one workflow while it grows."""
 
-    def __init__(self, workspace: Workspace, keeps_all: bool = False, *, passes_idle: bool = False) -> None:
+    def __init__(self, workspace: Workspace, keeps_all: bool = False, *, skip_idle: bool = False) -> None:
         self.workspace = workspace
-        self._new_state = partial(RunStatus, keeps_all, passes_idle=passes_idle)
-        self._told = self._new_state()
-        self.state = self._told
-        """Of the last run; of one that has taken the lock and written nothing, nothing is known yet."""
+        self._new_state = partial(RunStatus, keeps_all, skip_idle=skip_idle)
+        self._latest = self._new_state()
+        self.state = self._latest
+        """Status of the last run. Empty if a run has taken the lock and written nothing yet."""
         self.holder: LockHolder | None = None
         self._reader = LedgerReader(workspace.ledger)
         self._identity = (0, 0)
 
     def refresh(self) -> RunPhase:
-        """Reads what was added, and finds out whether the run still goes on."""
-        # Who holds the lock is asked first: a run that ends in between is then seen as ended, never as killed.
+        """Reads what was appended, and determines the phase of the run."""
+        # The lock is read before the ledger. A run that ends in between is then reported as ended, never as killed.
         self.holder = self.workspace.holder()
-        is_away = self.holder is None and is_brought(self.workspace)
+        is_away = self.holder is None and is_submitted(self.workspace)
         self._notice_new_ledger()
         for payload in self._reader.payloads():
             record = decode(payload)
             if record is not None:
-                self._told.take(record)
-        self.state = self._told if self._is_told() else self._new_state()
+                self._latest.take(record)
+        self.state = self._latest if self._has_current_run() else self._new_state()
         start = self.state.start
         goes_on = start is None or (self.state.end is None and self.state.idle is None)
-        self.state.moment = read_moment(self.workspace.directory, self.holder) if goes_on else None
+        self.state.live_counters = read_live_counters(self.workspace.directory, self.holder) if goes_on else None
         if self.holder is not None and goes_on:
             return RunPhase.RUNNING
         if is_away:
@@ -381,19 +402,19 @@ class Follower:
             return RunPhase.NEVER
         return RunPhase.ENDED if self.state.end is not None else RunPhase.KILLED
 
-    def _is_told(self) -> bool:
-        """Whether the ledger tells of the run that holds the lock, if one does."""
+    def _has_current_run(self) -> bool:
+        """Whether the ledger contains the run that holds the lock, if one does."""
         if self.holder is None or not self.holder.run:
             return True
-        return any(run is not None and run.run == self.holder.run for run in (self._told.start, self._told.idle))
+        return any(run is not None and run.run == self.holder.run for run in (self._latest.start, self._latest.idle))
 
     def damaged_bytes(self) -> int:
-        """Bytes of the ledger that cannot be read; its end, while somebody may be writing it, is not counted."""
+        """Unreadable bytes of the ledger. Its end is not counted while a run may be writing it."""
         found = sum(stretch.size for stretch in self._reader.damage)
         return found + (self._reader.tail.size if self.holder is None else 0)
 
     def _notice_new_ledger(self) -> None:
-        """A run that mends the ledger puts another file in its place; that one is read from its beginning."""
+        """A run that repairs the ledger replaces the file; the new one is read from its beginning."""
         try:
             found = os.stat(self.workspace.ledger)
         except OSError:
@@ -402,10 +423,10 @@ class Follower:
         if identity != self._identity:
             self._identity = identity
             self._reader = LedgerReader(self.workspace.ledger)
-            self._told = self._new_state()
+            self._latest = self._new_state()
 
 
 def listen(run: RunFold, workspace: Workspace, is_live: bool) -> None:
-    """Tells a fold what the run says of this moment, on this machine: a ledger alone tells only of tasks that run for a
-    while. Reads a small file and never waits, so a server may ask as often as it likes."""
-    run.moment = read_moment(workspace.directory, workspace.holder()) if is_live else None
+    """Gives a fold the live counters of the run, if it is in progress on this machine: a ledger alone records only
+    longer tasks while they run. Reads a small file and never blocks, so a server may call it often."""
+    run.live_counters = read_live_counters(workspace.directory, workspace.holder()) if is_live else None

@@ -1,9 +1,9 @@
-"""The verdict on every task: up to date, or to be run and why.
+"""Decides for every task whether it is up to date, or why it must run.
 
-A task is up to date if an earlier run's accepted result for the same place has the same content, the files it made are
-still as it left them, and what it read is as it was. Everything behind a task that runs, runs. Files that were
-collected (removed on purpose when nothing needed them any more) count as being there, unless a task that runs needs
-them: then their makers run, too. What a workflow is run for is never taken for collected.
+A task is up to date if three things hold: the ledger has an accepted result for the same place with the same content,
+the output files are as recorded, and so are the input files. All dependents of a task that runs also run. Collected
+files (deleted on purpose when no task needed them any more) count as existing unless a task that runs needs them; then
+the tasks that make them run, too. The targets of a run are never treated as collected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shoal.ledger.records import BY_CONTENT, BY_TIME, UNSAID, TaskEnded
 
 
 class Reason(IntEnum):
-    """Why a task runs, or that it need not."""
+    """Why a task runs, or why it does not."""
 
     UP_TO_DATE = 0
     NEW = 1
@@ -38,30 +38,32 @@ class Reason(IntEnum):
 
 _HAS_OTHER_TIME = "has a different modification time than when it was "
 _HOLDS_OTHER_TIME = "has files with different names or modification times than when it was "
-_WAY_OUT = " ('shoal adopt' takes it as made; results of runs with '--check content' do not depend on times)"
+_WAY_OUT = " ('shoal adopt' accepts it as made; results of runs with '--check content' do not depend on times)"
 
 
 NOT_MADE_HERE = "exists, but was not made by this workflow"
-ADOPT_OR_OVERWRITE = "'shoal adopt' takes it as made, 'shoal run --overwrite' makes it again"
+ADOPT_OR_OVERWRITE = "'shoal adopt' accepts it as made, 'shoal run --overwrite' makes it again"
 
 
 class Plan:
-    """Verdicts by task; `detail` is the file or task that a reason speaks of, or -1."""
+    """The decision for each task; `detail` is the file or task that the reason names, or -1."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.reasons = bytearray([Reason.NOT_NEEDED]) * len(graph)
         self.detail = array("i", [-1]) * len(graph)
         self.unknown: dict[int, list[int]] = {}
-        """By task that runs, its outputs that stand there although nothing on record has made them."""
+        """By task that runs, its existing outputs that no recorded result has made."""
         self.inherited: set[int] = set()
-        """Outputs of tasks that run and have no result, as another task of the workflow left them: they are ours."""
+        """Outputs of tasks that run and have no result, unchanged since another task of the workflow made them: Shoal
+        may overwrite these."""
         self.other_time: dict[int, str] = {}
-        """For tasks whose file in `detail` has the size that it had, and another time, what has it: whether the content
-        changed is not known."""
+        """For tasks whose file in `detail` has the recorded size but another time, a text that says so: whether the
+        content changed is not known."""
 
         self.absent: frozenset[int] = frozenset()
-        """Files that count as being there although they are not: they were collected, and their makers need not run."""
+        """Files that count as existing although they do not: they were collected, and the tasks that make them need not
+        run."""
 
     def set(self, task: int, reason: Reason, detail: int = -1) -> None:
         self.reasons[task] = reason
@@ -71,7 +73,7 @@ class Plan:
         return Reason.NEW <= self.reasons[task] <= Reason.FORCED
 
     def anything_runs(self) -> bool:
-        """Quick, however many tasks there are."""
+        """Whether any task runs; fast for any number of tasks."""
         return bool(self.reasons.translate(None, bytes((Reason.UP_TO_DATE, Reason.NOT_NEEDED))))
 
     def wanted(self) -> bytearray:
@@ -87,7 +89,7 @@ class Plan:
         return [task for task, it in enumerate(self.reasons) if first <= it <= last and actions[task] is not None]
 
     def given_up(self) -> frozenset[int]:
-        """Files that the user does not want any more if unknown ones are to be overwritten."""
+        """Unknown existing files that will be overwritten if the user permits it."""
         return frozenset(file for files in self.unknown.values() for file in files)
 
     def why(self, task: int) -> str:
@@ -107,7 +109,7 @@ class Plan:
         what = "function, or something that it uses," if isinstance(graph.actions[task], Call) else "command"
         return {
             Reason.UP_TO_DATE: "it is up to date",
-            Reason.NEW: "there is no record of it being done",
+            Reason.NEW: "it has no recorded result",
             Reason.FAILED: "its last attempt failed",
             Reason.CHANGED: f"its {what} changed",
             Reason.OUTPUT_MISSING: f"its output {file!r} is missing",
@@ -117,25 +119,25 @@ class Plan:
             ),
             Reason.NEEDS_ANOTHER: f"it depends on {needed!r}, which runs",
             Reason.INTERRUPTED: "it was interrupted last time",
-            Reason.FORCED: "it was asked for with --force",
+            Reason.FORCED: "--force was given",
             Reason.NOT_NEEDED: "no target needs it",
         }[reason]
 
 
 class PastResults(Protocol):
-    """What the planner asks of earlier runs."""
+    """What the planner needs to know of earlier runs."""
 
     def result(self, place: bytes) -> TaskEnded | None:
         """The last final record for a place, successful or not."""
 
     def source(self, name: str, check: int) -> tuple[int, int] | None:
-        """Size and time of a source file as last seen; None if it was then not looked at in this way."""
+        """Size and time of a source file in the last run; None if it was compared with another check."""
 
     def is_collected(self, place: bytes) -> bool:
-        """Whether outputs of the last result for a place were removed on purpose."""
+        """Whether outputs of the last result for a place were deleted on purpose."""
 
     def is_interrupted(self, place: bytes) -> bool:
-        """Whether an attempt had begun after the last result for a place when its run was killed."""
+        """Whether an attempt after the last result for a place was running when its run was killed."""
 
     def empty(self) -> bool:
         """Whether there is no result at all."""
@@ -151,15 +153,15 @@ def decide(
     as_found: bool = False,
     kept: Container[str] = (),
 ) -> Plan:
-    """The plan for what `wanted` marks; fills in the versions of tasks that are up to date.
+    """Decides on the tasks that `wanted` marks; sets the versions of tasks that are up to date.
 
-    With `as_found` an output that somebody changed is taken as it is, and only what reads it runs again. Files in
-    `kept` must be there, whatever was collected.
+    With `as_found` an output that the user has changed is accepted as it is, and only its readers run again. Files in
+    `kept` must exist, even if they were collected.
     """
     plan = Plan(graph)
     comparison = _Comparison(graph, past, versions, as_found, kept)
     fresh = past.empty()
-    runs_any = False  # while nothing runs, nobody need be asked whether what it needs runs
+    runs_any = False  # as long as no task runs, the search for running predecessors is skipped
     for task in topological_order(graph):
         if not wanted[task]:
             continue
@@ -175,7 +177,7 @@ def decide(
             _decide_one(plan, task, past, comparison)
             runs_any = runs_any or plan.reasons[task] != Reason.UP_TO_DATE
     if comparison.absent:
-        _call_back(plan, comparison.absent)
+        _run_makers_again(plan, comparison.absent)
         plan.absent = frozenset(file for file in comparison.absent if not plan.runs(graph.producer[file]))
         versions.forget_groups()
     return plan
@@ -205,19 +207,19 @@ def _decide_one(plan: Plan, task: int, past: PastResults, comparison: _Compariso
 
 
 Verdict: TypeAlias = tuple[Reason, int, str]
-"""A reason, the file it speaks of or -1, and what is to be said if only the time of that file differs."""
+"""A reason, its file or -1, and a text if only the time of that file differs."""
 _HOLDS: Verdict = (Reason.UP_TO_DATE, -1, "")
 
 
 class _Comparison:
-    """Compares the files of results with what is there, each in the way in which the result was recorded."""
+    """Compares the files of results with the existing ones, each with the check of its result."""
 
     def __init__(
         self, graph: Graph, past: PastResults, versions: Versions, as_found: bool, kept: Container[str]
     ) -> None:
         self.graph = graph
         self.absent: dict[int, None] = {}
-        """Files that were collected and counted as being there."""
+        """Collected files that count as existing."""
         self._past = past
         self._versions = versions
         self._as_found = as_found
@@ -225,7 +227,7 @@ class _Comparison:
         self._old = {check: OldVersions(versions, check) for check in (BY_TIME, BY_CONTENT)}
 
     def verdict(self, task: int, result: TaskEnded, is_collected: bool) -> Verdict:
-        """The verdict on a task with this result; notes its version if it is up to date."""
+        """The reason for a task with this result; sets its version if it is up to date."""
         versions = self._versions
         check = result.check or versions.check
         found = self._compare(task, result, check, is_collected)
@@ -252,7 +254,7 @@ class _Comparison:
         return _HOLDS if result.inputs == inputs else self._changed_input(task, check)
 
     def _outputs(self, task: int, result: TaskEnded, check: int, is_collected: bool) -> Verdict:
-        """Whether the outputs are as they were left. Those that were collected are noted as if they were."""
+        """Compares the outputs with the result. Collected ones are noted as if they existed."""
         versions, graph = self._versions, self.graph
         for file, pair in zip(graph.outputs_of(task), result.outputs, strict=False):
             if versions.sizes[file] < 0 or file in self.absent:
@@ -269,7 +271,7 @@ class _Comparison:
         return _HOLDS
 
     def _changed_input(self, task: int, check: int) -> Verdict:
-        """Names the first input, or file of a group, that is not as the ledger has it; -1 if none can be named."""
+        """Finds the first input, or file of a group, that differs from the ledger; -1 if none is found."""
         versions = self._versions
         for file in files_read(self.graph, task):
             recorded = self._recorded(file, check)
@@ -287,7 +289,7 @@ class _Comparison:
         return (_HOLDS_OTHER_TIME if file in self._versions.folders else _HAS_OTHER_TIME) + when
 
     def _recorded(self, file: int, check: int) -> tuple[int, int] | None:
-        """What the ledger last had of a file, if it was looked at in this way."""
+        """The last recorded version of a file, if it was compared with this check."""
         graph = self.graph
         maker = graph.producer[file]
         if maker == NO_TASK:
@@ -299,9 +301,9 @@ class _Comparison:
         return made.outputs[at] if at < len(made.outputs) else None
 
 
-def _call_back(plan: Plan, absent: dict[int, None]) -> None:
-    """Makers of collected files that a task needs after all run, and with them everything behind them. A task needs
-    the files of its groups, too."""
+def _run_makers_again(plan: Plan, absent: dict[int, None]) -> None:
+    """Also runs the tasks that make collected files which a running task needs, and all their dependents. Files of a
+    task's groups count, too."""
     graph = plan.graph
     known: set[int] = set()
     pending = [task for task in range(len(graph)) if plan.runs(task)]

@@ -1,7 +1,8 @@
-"""The `.shoal` directory beside a workflow: where its ledger, output and lock are, and who may run.
+"""The `.shoal` directory beside a workflow: paths of its ledger, output and lock, and the lock that allows one run at a
+time.
 
-Each workflow file has a directory of its own in it. The lock is held by the process of the run and by nobody it starts,
-so it is free the moment that process is gone, however it went.
+Each workflow file has its own directory in it. The process of the run holds the lock and its children do not inherit
+it. So the kernel releases it when that process ends, for any reason.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LOCK_PAUSE = 0.01
 
 
 class LockHolder(msgspec.Struct, frozen=True):
-    """Who holds the lock of a workflow."""
+    """The process that holds the lock of a workflow."""
 
     pid: int
     host: str
@@ -32,12 +33,12 @@ class LockHolder(msgspec.Struct, frozen=True):
 
 
 class Workspace:
-    """Paths of one workflow's own directory."""
+    """Paths of one workflow's own directory, and its lock."""
 
     def __init__(self, workflow: str, base: str | None = None, name: str | None = None) -> None:
         self.workflow = os.path.abspath(workflow)
         self.base = os.path.dirname(self.workflow) if base is None else base
-        """The directory tasks run in."""
+        """The working directory of tasks."""
         self.directory = os.path.join(self.base, DIRECTORY, name or os.path.basename(self.workflow))
         self.ledger = os.path.join(self.directory, "ledger")
         self.ballast = os.path.join(self.directory, "ballast")
@@ -48,25 +49,25 @@ class Workspace:
         self.requests = os.path.join(self.directory, "requests")
         self.sizes = os.path.join(self.directory, "sizes")
         self.attempts = os.path.join(self.directory, "attempts")
-        """What attempts under way began with; there while a run goes on, or after it was killed."""
+        """The attempt journal; exists while a run is in progress, or after it was killed."""
         self.aside = os.path.join(self.directory, "aside")
         self.partial = os.path.join(self.directory, "partial")
-        """What attempts that failed have half made."""
+        """Incomplete outputs of failed attempts."""
         self.interrupted = os.path.join(self.directory, "interrupted")
-        """What stood under the names of outputs after a kill."""
+        """Existing outputs of interrupted attempts, moved here after a run was killed."""
         self.replaced = os.path.join(self.directory, "replaced")
         self.lock = os.path.join(self.directory, "lock")
-        self.brought = os.path.join(self.directory, "brought")
-        """There while the run is on a cluster and not all of it is known here."""
-        self.brought_plan = os.path.join(self.directory, "brought.plan")
-        self.farmed = os.path.join(self.directory, "farmed")
-        """There while tasks of a net may run on a cluster."""
+        self.submission_note = os.path.join(self.directory, "brought")
+        """Exists while the run is on a cluster and not all of its results are recorded here."""
+        self.submitted_plan = os.path.join(self.directory, "brought.plan")
+        self.net_note = os.path.join(self.directory, "farmed")
+        """Exists while tasks of a net may run on a cluster."""
         self.given_up = os.path.join(self.directory, "given-up")
-        """Notes of runs that a cluster may still have although they were given up."""
+        """Notes of abandoned runs that a cluster may still have."""
         self._lock_descriptor = -1
 
     def make(self) -> None:
-        """Creates the directories; says in one sentence if the workflow's directory cannot be written."""
+        """Creates the directories; raises InputError if the workflow's directory is not writable."""
         try:
             for path in (self.directory, self.running, self.requests):
                 os.makedirs(path, exist_ok=True)
@@ -75,17 +76,18 @@ class Workspace:
                 "free some space" if error.errno == errno.ENOSPC else "make it writable or copy the workflow elsewhere"
             )
             raise InputError(
-                f"cannot write in the workflow's directory {self.base!r}: {error.strerror}", remedy=remedy
+                f"cannot write to the workflow's directory {self.base!r}: {error.strerror}", remedy=remedy
             ) from None
 
     def acquire(self, holder: LockHolder, *, attaching: bool = False, ending: bool = False) -> None:
-        """Takes the lock or says who holds it. Only who is `attaching` gets it while a run is on a cluster, and only
-        who is `ending` them while tasks of a net may run there."""
+        """Takes the lock, or raises InputError with the process that holds it. While a run is on a cluster, only a
+        command that is `attaching` gets the lock. While tasks of a net may run there, only one that is `ending` them
+        does."""
         try:
             descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise InputError(
-                f"cannot write in the workflow's directory {self.base!r}: {error.strerror}",
+                f"cannot write to the workflow's directory {self.base!r}: {error.strerror}",
                 remedy="make it writable or copy the workflow elsewhere",
             ) from None
         if not _lock(descriptor):
@@ -94,32 +96,32 @@ class Workspace:
             who = f"process {other.pid} on {other.host}" if other else "another process"
             raise InputError(
                 f"{os.path.basename(self.workflow)} is being run by {who}",
-                remedy="wait for it, watch it with 'shoal status' or end it with 'shoal cancel'",
+                remedy="wait for it, watch it with 'shoal status', or end it with 'shoal cancel'",
             )
-        if not attaching and os.path.exists(self.brought):
+        if not attaching and os.path.exists(self.submission_note):
             os.close(descriptor)
-            from shoal.ledger.cluster_notes import cluster_refusal  # it imports this module
+            from shoal.ledger.cluster_notes import cluster_refusal  # here because of the import cycle
 
             raise cluster_refusal(self)
-        if not ending and os.path.exists(self.farmed):
+        if not ending and os.path.exists(self.net_note):
             os.close(descriptor)
-            from shoal.ledger.cluster_notes import net_refusal as farmed_refusal  # it imports this module
+            from shoal.ledger.cluster_notes import net_refusal  # here because of the import cycle
 
-            raise farmed_refusal(self)
-        self._expect_knocks()
+            raise net_refusal(self)
+        self._prepare_for_requests()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, msgspec.json.encode(holder), 0)
         self._lock_descriptor = descriptor
 
-    def _expect_knocks(self) -> None:
-        """Whoever sees who holds the lock may ask it something, with a signal that would end a process by default.
-        Who listens to it already, as the run of a net does, goes on doing so.
+    def _prepare_for_requests(self) -> None:
+        """Prepares for requests of other processes. They signal the lock holder with SIGUSR1, which would kill a
+        process without a handler. An existing handler, as that of a net's run, is kept.
 
-        What was asked of an earlier run is not meant for this one.
+        Requests to an earlier run are deleted.
         """
         unheard = signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
         if unheard and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGUSR1, _take_no_notice)
+            signal.signal(signal.SIGUSR1, _ignore_signal)
         try:
             for name in os.listdir(self.requests):
                 os.unlink(os.path.join(self.requests, name))
@@ -132,7 +134,7 @@ class Workspace:
             self._lock_descriptor = -1
 
     def holder(self) -> LockHolder | None:
-        """Who runs the workflow at this moment, or None; never waits."""
+        """The process that runs the workflow now, or None; never blocks."""
         try:
             descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -149,12 +151,12 @@ class Workspace:
             os.close(descriptor)
 
 
-def _take_no_notice(number: int, frame: object) -> None:
-    """A handler in place of SIG_IGN, which programs that are started would inherit."""
+def _ignore_signal(number: int, frame: object) -> None:
+    """A handler that does nothing. SIG_IGN would be inherited by started programs."""
 
 
 def _lock(descriptor: int) -> bool:
-    """Takes the lock, if it is free; one who only looks who has it keeps it for a moment, so it is tried again."""
+    """Takes the lock if it is free. It retries, because `holder` takes the lock for a moment, too."""
     for _ in range(_LOCK_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -165,7 +167,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def write_durably(path: str, data: bytes) -> None:
-    """Replaces a note as a whole; whoever loses power right after finds it."""
+    """Replaces a file atomically and durably: it survives a power failure."""
     fresh = f"{path}.new"
     with open(fresh, "wb") as file:
         file.write(data)
@@ -176,7 +178,7 @@ def write_durably(path: str, data: bytes) -> None:
 
 
 def sync_directory(path: str) -> None:
-    """Names that were made or replaced there are still so after a loss of power."""
+    """Makes created and renamed directory entries durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

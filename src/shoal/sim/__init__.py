@@ -1,4 +1,5 @@
-"""The same scheduler in virtual time: seeded runs with faults, predictions, workloads and bounds.
+"""The scheduler in virtual time: seeded fault simulations with oracles, predictions of run times, workloads and bounds.
 
-Imports `shoal.cluster` and the layers below it. `python -m shoal.sim --seed N` repeats a run. Few users load it.
+Imports `shoal.cluster` and the layers below it. `python -m shoal.sim --seed N` reproduces a simulated run. Only few
+users load this package.
 """

@@ -1,6 +1,6 @@
-"""`python -m shoal.sim [--cluster | --beginnings] --seed 8123 [--trace]`: one simulated run, to see a seed again.
+"""`python -m shoal.sim [--cluster | --beginnings] --seed 8123 [--trace]`: reproduces the simulated run of a seed.
 
-`--seeds 0..10000` plays many of them instead, and says what was met and which of them broke a rule.
+`--seeds 0..10000` simulates many seeds instead, and prints which faults occurred and which seeds failed a check.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from shoal.sim.run import SeedFailedError, SimulationTrace, run_seed
 from shoal.sim.scenario import draw_scenario
 
 MOST_SHOWN = 10
-"""Seeds that broke a rule."""
+"""Number of failed seeds that are printed."""
 PROGRESS_EVERY = 1000
 
 
 def main() -> int:
-    """Prints what was simulated and what came of it; status 1 if a rule was broken."""
+    """Prints the scenario and the result; returns status 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="python -m shoal.sim", description="Simulate seeded runs with faults.")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int)
-    which.add_argument("--seeds", type=seed_range, metavar="FROM..TO", help="all of these, the last one left out")
+    which.add_argument("--seeds", type=seed_range, metavar="FROM..TO", help="all seeds of this range, TO excluded")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--cluster", action="store_true", help="a cluster of nodes instead of one node")
-    kind.add_argument("--beginnings", action="store_true", help="a cluster whose first messages get lost")
-    parser.add_argument("--trace", action="store_true", help="print every event with the commands that answered it")
+    kind.add_argument("--cluster", action="store_true", help="simulate a cluster of nodes instead of one node")
+    kind.add_argument("--beginnings", action="store_true", help="simulate a cluster that loses its first messages")
+    parser.add_argument("--trace", action="store_true", help="print every event with the commands that follow it")
     options = parser.parse_args()
     describe, play = _family(cluster=options.cluster, beginnings=options.beginnings)
     if options.seeds is not None:
-        return play_many(options.seeds, play)
+        return simulate_many(options.seeds, play)
     print(describe(options.seed))
     try:
         trace = play(options.seed)
@@ -46,24 +46,24 @@ def main() -> int:
         return 1
     if options.trace:
         show(trace)
-    used = f", utilisation {trace.utilisation:.0%}" if isinstance(trace, SimulationTrace) else f", met {trace.seen}"
+    used = f", utilisation {trace.utilisation:.0%}" if isinstance(trace, SimulationTrace) else f", faults {trace.seen}"
     print(f"{len(trace.entries)} events, makespan {trace.makespan:g} s{used}")
     print(f"ends {trace.ends}, digest {trace.digest()}")
     return 0
 
 
 def seed_range(text: str) -> range:
-    """`0..10000`; anything else is an error of the command line."""
+    """Parses `0..10000`; raises argparse's error for anything else."""
     first, dots, last = text.partition("..")
     if not dots or not first.isdecimal() or not last.isdecimal() or int(first) >= int(last):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a range of seeds such as 0..10000")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range of seeds, expected FROM..TO such as 0..10000")
     return range(int(first), int(last))
 
 
 def _family(
     *, cluster: bool, beginnings: bool
 ) -> tuple[Callable[[int], str], Callable[[int], SimulationTrace | ClusterTrace]]:
-    """What describes a seed, and what plays it."""
+    """The functions that describe and simulate a seed."""
     if cluster:
         return (lambda seed: described_cluster(draw_cluster(seed))), run_cluster_seed
     if beginnings:
@@ -71,8 +71,8 @@ def _family(
     return described, run_seed
 
 
-def play_many(seeds: range, play: Callable[[int], SimulationTrace | ClusterTrace]) -> int:
-    """Plays all of them; the first few that broke a rule are shown."""
+def simulate_many(seeds: range, play: Callable[[int], SimulationTrace | ClusterTrace]) -> int:
+    """Simulates all seeds; prints the first few failures."""
     events = 0
     ends: Counter[str] = Counter()
     met: Counter[str] = Counter()
@@ -88,11 +88,11 @@ def play_many(seeds: range, play: Callable[[int], SimulationTrace | ClusterTrace
         if isinstance(trace, ClusterTrace):
             met.update(trace.seen)
         if (seed + 1 - seeds.start) % PROGRESS_EVERY == 0:
-            print(f"{seed + 1 - seeds.start} seeds played, {len(broken)} broke a rule", flush=True)
-    print(f"{len(seeds)} seeds, {events} events, {len(broken)} broke a rule")
+            print(f"{seed + 1 - seeds.start} seeds simulated, {len(broken)} failed", flush=True)
+            print(f"{len(seeds)} seeds, {events} events, {len(broken)} failed")
     print(f"tasks ended: {_listed(ends)}")
     if met:
-        print(f"met: {_listed(met)}")
+        print(f"faults: {_listed(met)}")
     for problem in broken[:MOST_SHOWN]:
         print(problem, file=sys.stderr)
     return 1 if broken else 0

@@ -1,7 +1,7 @@
-"""How long the tasks of a workflow are expected to take: as the trace says, or as earlier runs did, or a guess.
+"""Expected durations of a workflow's tasks, from its trace, from the ledger of earlier runs, or a default.
 
-For a trace the tasks are those recorded, not those of a replay. With `like`, the durations are those that the tasks of
-another workflow took, category by category. Reads ledgers; runs and writes nothing.
+For a trace these are the recorded tasks, not those of a replay. With `like`, durations come from the tasks of another
+workflow, category by category. Reads ledgers; executes and writes nothing.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from shoal.ledger.records import Record, RunEnded, RunStarted, SourcesSeen, Task
 from shoal.ledger.workspace import Workspace
 
 MOST_REPEATS = 8
-"""Earlier runs of one task that are remembered."""
+"""Maximum number of earlier runs of a task that are used."""
 
 
 class Overheads(msgspec.Struct, frozen=True):
-    """Seconds that a run takes beside its tasks."""
+    """Seconds of a run outside its tasks."""
 
     per_task: float = 0.0
     """Between the end of a task and the start of the next one on the same core, if one is ready."""
@@ -40,25 +40,25 @@ class Overheads(msgspec.Struct, frozen=True):
 
 
 class TaskTimes(msgspec.Struct, frozen=True):
-    """How a task went the last time it succeeded."""
+    """Measurements of a task's last success."""
 
     seconds: float
     category: str
-    """Empty if the ledger does not tell any more."""
+    """Empty if the ledger has no record of it any more."""
     sizes: tuple[int, ...]
-    """Of the files it made."""
+    """Sizes of its output files."""
     cpu: float = 0.0
-    """Seconds of processor time."""
+    """CPU seconds."""
 
 
 class MeasuredTimes:
-    """The fold over the records of a ledger."""
+    """Task times and overheads, collected from the records of a ledger."""
 
     def __init__(self) -> None:
         self.last: dict[bytes, TaskTimes] = {}
         """By place."""
         self.earlier: dict[bytes, list[tuple[int, float]]] = {}
-        """By place: number of an earlier run, and seconds there."""
+        """By place: numbers of earlier runs, and durations there."""
         self.sources: dict[str, int] = {}
         self.overheads = Overheads()
         self.runs = 0
@@ -99,7 +99,7 @@ class MeasuredTimes:
         self._intervals.append((record.started, record.ended))
 
     def by_category(self) -> dict[str, list[TaskTimes]]:
-        """All that is known, sorted by what the ledger calls the category."""
+        """All task times, by the category in the ledger."""
         found: dict[str, list[TaskTimes]] = {}
         for took in self.last.values():
             if took.category:
@@ -107,7 +107,8 @@ class MeasuredTimes:
         return found
 
     def factors(self, places: Iterable[bytes]) -> list[float]:
-        """By how much longer these tasks together took in each earlier run than the last time, and 1 for the last."""
+        """Total duration of these tasks in each earlier run, relative to the last time; starts with 1 for the last
+        time."""
         now: dict[int, float] = {}
         then: dict[int, float] = {}
         for place in places:
@@ -118,7 +119,7 @@ class MeasuredTimes:
 
 
 def read_measured(workspace: Workspace, before: str | None = None) -> MeasuredTimes:
-    """Folds a ledger; with `before`, only what stands in it before the run of that name."""
+    """Reads a ledger; with `before`, only the records that precede the run of that name."""
     measured = MeasuredTimes()
     for payload in LedgerReader(workspace.ledger).payloads():
         record = decode(payload)
@@ -130,10 +131,10 @@ def read_measured(workspace: Workspace, before: str | None = None) -> MeasuredTi
 
 
 def overheads_of(intervals: Sequence[tuple[float, float]], began: float, ended: float) -> Overheads:
-    """From when the tasks of one run started and ended.
+    """Computes overheads from the start and end times of the tasks of one run.
 
-    Each start is taken together with the latest end before it that has no start yet: a core that waited because nothing
-    was ready is so left to those that started after it had waited.
+    Each start is matched with the latest earlier end that is not matched yet. So the ends of cores that were idle
+    because no task was ready stay for tasks that started after such an idle period.
     """
     first = min(start for start, _ in intervals)
     last = max(end for _, end in intervals)
@@ -153,7 +154,7 @@ GUESS_SECONDS = 1.0
 
 
 class Expectation(msgspec.Struct):
-    """A workflow and the expected duration of each of its tasks, with where that knowledge comes from."""
+    """A workflow with the expected duration of each of its tasks, and the sources of these durations."""
 
     workflow: Workflow
     durations: list[float]
@@ -163,22 +164,22 @@ class Expectation(msgspec.Struct):
     known: int = 0
     like_category: int = 0
     declared: int = 0
-    """Tasks of which nothing is known but their time limit."""
+    """Number of tasks for which only a time limit is known."""
     guessed: int = 0
     file_bytes: list[int] = []
-    """Of every file of the graph."""
+    """Size of every file of the graph."""
     is_own: bytearray = bytearray()
-    """1 for tasks whose own duration is known."""
+    """1 for tasks with a measured duration of their own."""
     samples: dict[str, list[float]] = {}
-    """By category: the durations that are known."""
+    """Known durations by category."""
     factors: dict[str, list[float]] = {}
-    """By category: by how much longer its tasks took in earlier runs, and 1 for the last one."""
+    """By category: total duration in earlier runs relative to the last one, and 1 for the last one."""
     overheads: Overheads = Overheads()
     like: str = ""
-    """The other workflow whose tasks these are taken to be like."""
+    """Name of the other workflow that the durations come from."""
 
     def sentence(self) -> str:
-        """Where the durations come from, for people."""
+        """The sources of the durations as text."""
         source = {"trace": "recorded in the trace", "ledger": "measured in earlier runs"}
         others = f"the category in {self.like}" if self.like else "others of the category"
         parts = []
@@ -190,10 +191,10 @@ class Expectation(msgspec.Struct):
             parts.append(f"{self.declared:,} declared (their time limit)")
         if self.guessed:
             parts.append(f"{self.guessed:,} guessed ({GUESS_SECONDS:g} s)")
-        return ", ".join(parts) or "nothing runs"
+        return ", ".join(parts) or "no task runs"
 
     def counts(self) -> dict[str, object]:
-        """The same for programs."""
+        """The sources of the durations as JSON."""
         return {
             "from": self.origin,
             "known": self.known,
@@ -204,7 +205,7 @@ class Expectation(msgspec.Struct):
 
 
 def expect(path: str, words: Sequence[str], like: str | None = None) -> Expectation:
-    """Loads the workflow, whose directory becomes the current one, and looks up what is known of its tasks."""
+    """Loads the workflow, changes to its directory, and looks up the known durations of its tasks."""
     other = measured_elsewhere(like) if like is not None else None
     workspace = enter(path)
     name = os.path.basename(workspace.workflow)
@@ -223,7 +224,7 @@ def expect(path: str, words: Sequence[str], like: str | None = None) -> Expectat
 
 
 def known_of(graph: Graph, measured: MeasuredTimes) -> tuple[list[float | None], list[int]]:
-    """What a ledger says of the tasks and files of a graph; of files it does not tell of, the size they have now."""
+    """Durations and file sizes of a graph from the ledger; files without a record have their present size."""
     seconds: list[float | None] = [None] * len(graph)
     sizes = [-1] * len(graph.file_names)
     if measured.last:
@@ -262,21 +263,21 @@ def _of_trace(
             targets.append(task)
     seconds = [task.execution.seconds * scales.time if task.execution else None for task in trace.tasks]
     if recorded and seconds and all(known is None for known in seconds):
-        raise InputError("the trace says of no task how long it took", file=name, remedy="use one of a real run")
+        raise InputError("the trace has no task durations", file=name, remedy="use the trace of a real run")
     size_of = {file.id: round(file.size * scales.data) for file in trace.files}
     sizes = [size_of[file] for file in graph.file_names]
     return Workflow(name, graph, targets, list(words)), seconds, sizes
 
 
 def _scaled(trace: WorkflowTrace, scales: Scales) -> WorkflowTrace:
-    """The trace with what its tasks ask for as in a replay of that scale."""
+    """The trace with resource requests as in a replay with these scales."""
     if scales.memory_scale == 1.0 and scales.cores is None:
         return trace
     tasks = []
     for task in trace.tasks:
         if task.execution is not None:
-            asked = requested(task, scales.memory_scale, scales.cores)
-            cores, memory = asked.get("cores") / FRACTION, asked.get("memory") or None
+            requested_amounts = requested(task, scales.memory_scale, scales.cores)
+            cores, memory = requested_amounts.get("cores") / FRACTION, requested_amounts.get("memory") or None
             task = msgspec.structs.replace(
                 task, execution=msgspec.structs.replace(task.execution, cores=cores, memory=memory)
             )
@@ -287,7 +288,7 @@ def _scaled(trace: WorkflowTrace, scales: Scales) -> WorkflowTrace:
 def expectation_of(
     workflow: Workflow, seconds: list[float | None], sizes: list[int], origin: str, measured: MeasuredTimes
 ) -> Expectation:
-    """Fills the gaps: the mean of the category where there is one, else the time limit, else the guess."""
+    """Fills gaps with the mean of the category or, if there is none, with the time limit or the default."""
     graph = workflow.graph
     samples: dict[str, list[float]] = {}
     places: dict[str, list[bytes]] = {}
@@ -305,7 +306,7 @@ def expectation_of(
 
 
 def like_another(workflow: Workflow, other: MeasuredTimes, sizes: list[int], name: str) -> Expectation:
-    """All tasks are like those of their category in the other ledger, and so are the files they make."""
+    """Takes durations and file sizes from the tasks of the same category in another ledger."""
     graph = workflow.graph
     known = other.by_category()
     for file, maker in enumerate(graph.producer):
@@ -323,7 +324,7 @@ def like_another(workflow: Workflow, other: MeasuredTimes, sizes: list[int], nam
 
 
 def _typical_size(known: list[TaskTimes]) -> int | None:
-    """The mean size of a file that such tasks make."""
+    """Mean size of a file that these tasks make."""
     sizes = [size for took in known for size in took.sizes]
     return round(sum(sizes) / len(sizes)) if sizes else None
 
@@ -333,7 +334,7 @@ def _input_bytes(graph: Graph, sizes: list[int]) -> list[int]:
 
 
 def _fill(expectation: Expectation, seconds: list[float | None]) -> None:
-    """The duration of each task, and how it is known."""
+    """Sets the duration of each task, and counts their sources."""
     graph = expectation.workflow.graph
     means = {category: sum(known) / len(known) for category, known in expectation.samples.items()}
     expectation.is_own = bytearray(len(seconds))
@@ -360,15 +361,15 @@ def _fill(expectation: Expectation, seconds: list[float | None]) -> None:
 
 
 def measured_elsewhere(path: str) -> MeasuredTimes:
-    """What the ledger of another workflow says; it must say something of its categories."""
+    """Reads the ledger of another workflow; raises InputError if it has no task times."""
     workspace = Workspace(path)
     if not os.path.isdir(workspace.directory):
         if not os.path.isfile(path):
             raise missing_workflow(path)
         raise InputError(
-            f"{path!r} has not been run yet, so nothing can be like it", remedy=f"run it first: shoal run {path}"
+            f"{path!r} has not been run yet, so it has no task durations", remedy=f"run it first: shoal run {path}"
         )
     measured = read_measured(workspace)
     if not measured.by_category():
-        raise InputError(f"nothing is known of how long the tasks of {path!r} took", remedy=f"run it: shoal run {path}")
+        raise InputError(f"the ledger of {path!r} has no task durations", remedy=f"run it first: shoal run {path}")
     return measured

@@ -1,9 +1,9 @@
-"""Forecasts: from what is expected of a workflow, or of a workload, to times; on clusters with error bars.
+"""Forecasts of a run's time on one node, on clusters (with error bars) and under different throttles.
 
-A forecast is one simulated run with the expected durations. Its error bars are the shortest and longest of a few more,
-with durations drawn from what was measured: a task that was not measured itself takes as long as some other of its
-category, and all of a category together as much longer as they did in one of the earlier runs. Where nothing is known
-of such differences there are no error bars.
+A forecast is one simulated run with the expected durations. Its error bars are the minimum and maximum of a few more
+runs with random durations from measurements: a task without a measurement of its own has the duration of a random task
+of its category, and each category is scaled by its ratio in a random earlier run. Without such measurements there are
+no error bars.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ from shoal.sim.throttled_workflow import TaskDemand, ThrottledRun, ThrottledSimu
 
 SAMPLES = 5
 MOST_SAMPLED = 400_000
-"""Tasks simulated for error bars; beyond that there are fewer of them, and at last none."""
+"""Maximum number of simulated tasks for error bars. Larger workflows use fewer samples or none."""
 NEAR = 1.1
-"""A time within a tenth of the best is as good."""
+"""A makespan within this factor of the best counts as equally fast."""
 PATIENT = 2.0
-"""Who wants it cheap waits up to twice as long."""
+"""Maximum slowdown, relative to the fastest, that a user accepts for a cheaper run."""
 _LITTLE = Resources((("cores", FRACTION // 100),))
-"""What a task counts for that asks for nothing, as in a live run."""
+"""The allocation of a task that requests nothing, as in a live run."""
 
 
 class Subject(msgspec.Struct):
-    """What a forecast is about."""
+    """The workflow or workload of a forecast."""
 
     name: str
     work: Work
     expected: Expectation | None = None
-    """None for a workload, whose durations are declared."""
+    """None for a workload, which declares its durations."""
 
     def sentence(self) -> str:
-        """How the durations are known, for people."""
+        """The source of the durations as text."""
         if self.expected is not None:
             return self.expected.sentence()
         return f"{len(self.work):,} declared by the workload"
 
     def counts(self) -> dict[str, object]:
-        """The same for programs."""
+        """The source of the durations as JSON."""
         if self.expected is not None:
             return self.expected.counts()
         return {"from": "workload", "known": 0, "like_category": 0, "declared": len(self.work), "guessed": 0}
 
 
 class Prediction(msgspec.Struct, frozen=True):
-    """One run that could be, on so many nodes under one policy."""
+    """The predicted run on a number of nodes with one policy."""
 
     policy: str
     nodes: int
@@ -79,7 +79,7 @@ class Prediction(msgspec.Struct, frozen=True):
     makespan: float
     shortest: float | None = None
     longest: float | None = None
-    """Error bars."""
+    """The error bar of the makespan."""
     samples: int = 0
 
     @property
@@ -88,17 +88,17 @@ class Prediction(msgspec.Struct, frozen=True):
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """What to choose out of several predictions."""
+    """Recommended choices among several predictions."""
 
     fastest: Prediction
     near: Prediction
     """The smallest number of nodes that is nearly as fast."""
     cheapest: Prediction
-    """The fewest node hours for a user who waits up to `PATIENT` times as long as the fastest."""
+    """The fewest node hours within `PATIENT` times the fastest makespan."""
 
 
 def subject_of(expected: Expectation) -> Subject:
-    """The tasks that the targets need, as columns; the others run nothing here."""
+    """The tasks that the targets need, as columns; other tasks have duration 0."""
     graph = expected.workflow.graph
     work = from_graph(graph, expected.durations, expected.file_bytes)
     wanted = ancestors(graph, expected.workflow.targets)
@@ -115,12 +115,12 @@ def subject_of(expected: Expectation) -> Subject:
 
 
 def with_lengths(work: Work) -> Work:
-    """The work with the column that the order by critical path wants."""
+    """Adds the column that the critical-path order needs."""
     return msgspec.structs.replace(work, upward_length=work_lengths(work))
 
 
 def knows_spread(expected: Expectation | None) -> bool:
-    """Whether there is anything to draw durations from."""
+    """Whether there are measurements to draw random durations from."""
     if expected is None:
         return False
     varied = any(len(factors) > 1 for factors in expected.factors.values())
@@ -129,7 +129,7 @@ def knows_spread(expected: Expectation | None) -> bool:
 
 
 def draw_durations(subject: Subject, seed: int) -> Work:
-    """The work with durations as they could come out another time."""
+    """The work with random durations from the measurements."""
     expected, work = subject.expected, subject.work
     assert expected is not None
     random = Random(seed)
@@ -149,7 +149,7 @@ def draw_durations(subject: Subject, seed: int) -> Work:
 def predict_all(
     subject: Subject, specs: Sequence[ClusterSpec], policies: Sequence[str], options: SimulationOptions
 ) -> list[Prediction]:
-    """A prediction for each cluster and policy, in this order."""
+    """Returns a prediction for each cluster and policy, in this order."""
     expected = subject.expected
     runs = len(specs) * len(policies)
     samples = 0
@@ -178,9 +178,9 @@ def _predict(
 
 
 def on_one_node(expected: Expectation, node: Resources, order: str, done: bytearray | None = None) -> Forecast:
-    """A run on one node, with what a run takes beside its tasks; those that are done already take no time.
+    """Forecast for one node, including overheads; tasks in `done` take no time.
 
-    Overheads hold cores but are no work: only the makespan has them.
+    Overheads occupy cores but are not work: only the makespan includes them.
     """
     graph, overheads = expected.workflow.graph, expected.overheads
     wanted = ancestors(graph, expected.workflow.targets)
@@ -207,7 +207,7 @@ def on_one_node(expected: Expectation, node: Resources, order: str, done: bytear
 
 
 def advise(predictions: Sequence[Prediction]) -> Advice:
-    """What to choose; of equals the one with fewer nodes, then the policy that was named first."""
+    """Selects the recommendations; among equals the smaller number of nodes wins, then the earlier policy."""
     fastest = min(predictions, key=lambda each: (each.makespan, each.nodes))
     near = [each for each in predictions if each.makespan <= NEAR * fastest.makespan]
     smallest = min(near, key=lambda each: (each.nodes, each.makespan))
@@ -216,7 +216,7 @@ def advise(predictions: Sequence[Prediction]) -> Advice:
 
 
 def least_seconds(work: Work, spec: ClusterSpec) -> float:
-    """No run of the work on that cluster is shorter, whatever the policy."""
+    """A lower bound on the makespan on that cluster, for any policy."""
     from shoal.sim.lower_bound import Capacity, lower_bound
 
     kinds = [spec.kind(node) for node in range(spec.nodes)]
@@ -224,13 +224,13 @@ def least_seconds(work: Work, spec: ClusterSpec) -> float:
 
 
 MOST_TASKS = 20_000
-"""Of larger workflows nothing is said: whoever asks how a run stands does not want to wait."""
+"""Larger workflows have no forecast in the summary of a run, because it would delay the output."""
 ENOUGH = 0.9
-"""So much of the tasks must have been measured, or others of their category."""
+"""Minimum fraction of tasks with a measurement of their own or of their category."""
 
 
-def foreseen(workspace: Workspace, state: RunStatus) -> float | None:
-    """Seconds that a run which made everything should have taken; None if too little was known before it."""
+def expected_makespan(workspace: Workspace, state: RunStatus) -> float | None:
+    """Expected seconds of a completed run, from what was known before it; None if that was too little."""
     start, end = state.start, state.end
     if start is None or end is None or end.outcome != "ok" or not 0 < start.to_run <= start.total <= MOST_TASKS:
         return None
@@ -240,10 +240,10 @@ def foreseen(workspace: Workspace, state: RunStatus) -> float | None:
     there = os.getcwd()
     try:
         os.chdir(workspace.base)
-        with redirect_stdout(StringIO()):  # a rules file may print, and that is not what was asked for
+        with redirect_stdout(StringIO()):  # loading executes the workflow file, whose output is not wanted here
             return _predicted(workspace, state, start, measured)
     except (InputError, OSError):
-        return None  # the workflow is no longer there, or is being changed
+        return None  # the workflow was removed or is being edited
     finally:
         os.chdir(there)
 
@@ -275,7 +275,7 @@ def _knew_enough(expected: Expectation, state: RunStatus) -> bool:
 
 
 def demands_of(expected: Expectation, node: Resources, machine_cores: int) -> dict[str, TaskDemand]:
-    """By category; `machine_cores` are those of the machine on which shares were learned."""
+    """Resource demand by category; `machine_cores` is the size of the machine on which the usage was learned."""
     graph = expected.workflow.graph
     kept, took = KeptSizes(), dict[str, list[TaskTimes]]()
     if expected.origin == "ledger":
@@ -298,7 +298,8 @@ def demands_of(expected: Expectation, node: Resources, machine_cores: int) -> di
 
 
 def learned_demand(learned: UsageProfile, seconds: float, scale: float) -> TaskDemand:
-    """From a profile; its tasks took so long, and the node has `1 / scale` of the machine's processors."""
+    """Demand from a learned profile; `seconds` is the expected duration, and the node has `1 / scale` of the machine's
+    cores."""
     use = {name: share for name, share in learned.use.items() if share > learned.error.get(name, 1.0)}
     if CPU in use:
         use[CPU] *= scale
@@ -314,7 +315,7 @@ def _measured_cores(took: Sequence[TaskTimes], declared: float) -> float:
 def under_throttles(
     expected: Expectation, node: Resources, order: str, regimes: Sequence[Regime], demands: Mapping[str, TaskDemand]
 ) -> list[ThrottledSimulation]:
-    """A simulated run for each throttle, with what a run takes beside its tasks."""
+    """A simulated run for each throttle regime, including overheads."""
     graph, overheads = expected.workflow.graph, expected.overheads
     wanted = ancestors(graph, expected.workflow.targets)
     durations = [length + overheads.per_task for length in expected.durations]

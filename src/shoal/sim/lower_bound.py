@@ -1,15 +1,15 @@
 """A lower bound on the makespan that holds for every schedule, policy and placement.
 
-It is the largest of three terms, none of which charges for moving data, because a lucky schedule need not move any:
+It is the largest of three terms. None includes data transfers, because some schedule may need none:
 
-- the work over all cores,
+- the total work divided by the number of cores,
 - the critical path on the fastest core,
-- for each depth L: no task that is so deep can start before the earliest such task could with all cores to itself;
-  from then on the work of all of them is still to be done.
+- for each depth L: no task of depth L or more can start before the earliest of them could if every task started at
+  once when ready; after that, the work of all of them remains to be done.
 
-A task that asks for several cores, or for a part of one, holds so many for as long as it runs. With nodes of several
-speeds the cores count with their speeds, and paths go at the fastest. What nodes cannot do (two tasks of three cores on
-a node of four) is left out: that makes the bound lower, never wrong.
+A task that requests several cores, or a part of one, occupies them during its whole duration. With nodes of different
+speeds, cores count with their speed, and paths use the fastest. Fragmentation (two tasks of three cores on a node of
+four) is ignored: that makes the bound lower, but never invalid.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from shoal.core.work import Work
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 NARROW = 32
-"""Below so many tasks a level is walked task by task."""
+"""Levels with fewer tasks are processed task by task, because numpy would be slower."""
 
 
 class LevelJoin(Protocol):
-    """When tasks are ready, given when their parents end."""
+    """Computes when tasks are ready, from the ends of their parents."""
 
     def many(self, ends: Floats, parents: Ints, first: Ints) -> Floats:
-        """For several tasks: their parents one behind the other, and where those of each begin; none has none."""
+        """For several tasks: `parents` is the concatenation of their parents, `first` where those of each task begin.
+        Every task has at least one parent."""
         ...
 
     def one(self, ends: list[float], parents: list[int]) -> float:
-        """For a task with these parents."""
+        """For one task with these parents."""
         ...
 
 
 class WorkLevels:
-    """The tasks of a `Work` by depth, with the columns the bounds need."""
+    """The tasks of a `Work` by depth, with the columns that the bounds need."""
 
     def __init__(self, work: Work) -> None:
         self.seconds: Floats = floats(work.seconds)
@@ -52,7 +53,7 @@ class WorkLevels:
         asks = np.array([bool(profile.resources.amounts) for profile in work.profiles])
         self.cores: Floats = cores[category]
         self.runs: NDArray[np.bool_] = (self.seconds > 0) | asks[category]
-        """False for what runs nothing: it groups other tasks, and stands in no queue."""
+        """False for groups: they have no action and are never queued."""
         self.depth = depths(work)
         self.order: Ints = np.argsort(self.depth, kind="stable")
         self.level_start: Ints = np.concatenate(([0], np.cumsum(np.bincount(self.depth))))
@@ -62,25 +63,25 @@ class WorkLevels:
         return len(self.level_start) - 1
 
     def _edges(self, work: Work) -> tuple[Ints, Ints]:
-        """The parents of all tasks, each once, in the order of `self.order`, and where those of each task begin."""
+        """The distinct parents of all tasks, in the order of `self.order`, and where those of each task begin."""
         tasks = len(self.seconds)
         place: Ints = np.empty(tasks, np.int64)
         place[self.order] = np.arange(tasks)
         made_by = np.repeat(np.arange(tasks), np.diff(whole(work.child_start)))
         keys = np.sort(place[whole(work.children)] * tasks + made_by)
-        keys = keys[np.diff(keys, prepend=-1) != 0]  # `np.unique` takes twenty times as long for this
+        keys = keys[np.diff(keys, prepend=-1) != 0]  # 20 times as fast as np.unique
         counts = np.bincount(keys // max(tasks, 1), minlength=tasks)
         return keys % max(tasks, 1), np.concatenate(([0], np.cumsum(counts)))
 
     def walk(self, cost: Floats, join: LevelJoin) -> tuple[Floats, Floats]:
-        """When each task is ready and when it ends, if it ends so long after it is ready."""
+        """Ready and end times of each task, if it ends `cost` after it is ready."""
         if len(self.seconds) < NARROW * len(self):
             return self._task_by_task(cost, join)
         ready, ends = np.zeros(len(cost)), np.zeros(len(cost))
         for begin, end in zip(self.level_start[:-1], self.level_start[1:], strict=True):
             tasks = self.order[begin:end]
             starts = self._parent_start[begin : end + 1]
-            if begin:  # those of depth 0 are ready at once
+            if begin:  # tasks of depth 0 are ready at time 0
                 parents = self._parents[starts[0] : starts[-1]]
                 ready[tasks] = join.many(ends[parents], parents, starts[:-1] - starts[0])
             ends[tasks] = ready[tasks] + cost[tasks]
@@ -98,19 +99,19 @@ class WorkLevels:
 
 
 def floats(values: Sequence[float]) -> Floats:
-    """A column of a `Work` as numpy has it."""
+    """Converts a column of a `Work` to numpy floats."""
     return np.asarray(values, dtype=np.float64)
 
 
 def whole(values: Sequence[int]) -> Ints:
-    """Likewise, for numbers of tasks, files and categories."""
+    """Converts a column of task, file or category numbers to numpy integers."""
     if isinstance(values, (bytes, bytearray)):
         return np.frombuffer(values, np.uint8).astype(np.int64)
     return np.asarray(values, dtype=np.int64)
 
 
 def depths(work: Work) -> Ints:
-    """The depth of each task, found front by front."""
+    """The depth of each task, computed front by front."""
     left = whole(work.waits_for).copy()
     child_start, children = whole(work.child_start), whole(work.children)
     depth = np.zeros(len(left), np.int64)
@@ -132,7 +133,7 @@ def depths(work: Work) -> Ints:
 
 
 def _narrow_fronts(work: Work, front: Ints, left: Ints, depth: Ints, level: int) -> tuple[Ints, int]:
-    """Goes on from a narrow front, task by task, until one is wide or nothing is left; that front and its level."""
+    """Continues from a narrow front task by task, until a front is wide or empty; returns that front and its level."""
     tasks: list[int] = front.tolist()
     while True:
         reached = []
@@ -153,14 +154,14 @@ TERMS = ("work", "path", "depth")
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """What a cluster can do: the sum over its cores of their speeds, and the fastest of these."""
+    """Compute capacity of a cluster: the sum of its core speeds, and the maximum."""
 
     cores: float
     fastest: float = 1.0
 
     @classmethod
     def of(cls, nodes: Iterable[tuple[float, float]]) -> Capacity:
-        """From the cores and the speed of each node."""
+        """Computes it from the cores and speed of each node."""
         known = list(nodes)
         return cls(sum(cores * speed for cores, speed in known), max(speed for _, speed in known))
 
@@ -174,9 +175,9 @@ class LowerBound(msgspec.Struct, frozen=True):
     over_cores: float
     path: float
     below: float
-    """The largest of the terms per depth, from depth 1 on; 0 if there is no such depth."""
+    """Maximum of the terms per depth, from depth 1 on; 0 if there is no such depth."""
     depth: int
-    """The depth that gives it."""
+    """The depth with that maximum."""
 
     @property
     def seconds(self) -> float:
@@ -184,28 +185,28 @@ class LowerBound(msgspec.Struct, frozen=True):
 
     @property
     def decides(self) -> str:
-        """The term that is the bound, one of `TERMS`; the simpler one if two are equal."""
+        """The term that is the bound, one of `TERMS`; the first one if several are equal."""
         terms = (self.over_cores, self.path, self.below)
         return TERMS[terms.index(self.seconds)]
 
     @property
     def throughput(self) -> float:
-        """No run makes more tasks per second."""
+        """Upper bound on the throughput of any run."""
         return self.tasks / self.seconds if self.seconds else 0.0
 
 
 class DepthTally:
-    """What the bound needs to know of each depth."""
+    """Sums and minima per depth that the bound needs."""
 
     def __init__(self) -> None:
         self.tasks: list[int] = []
         self.work: list[float] = []
         self.earliest: list[float] = []
-        """When the first task that is any work could start."""
+        """Earliest start of a task with work."""
         self.path = 0.0
 
     def add(self, depth: int, ready: Floats, ends: Floats, seconds: Floats) -> None:
-        """Some tasks of one depth that ask for one core each: when they could start and end at best, and lengths."""
+        """Adds one-core tasks of one depth: their earliest start and end times, and their durations."""
         while len(self.tasks) <= depth:
             self.tasks.append(0)
             self.work.append(0.0)
@@ -230,7 +231,7 @@ class DepthTally:
 
 
 class _Latest:
-    """A task is ready when the last of its parents has ended."""
+    """A task is ready when its last parent has ended."""
 
     def many(self, ends: Floats, parents: Ints, first: Ints) -> Floats:
         ready: Floats = np.maximum.reduceat(ends, first)
@@ -241,13 +242,13 @@ class _Latest:
 
 
 def lower_bound(work: Work, capacity: Capacity) -> LowerBound:
-    """The bound for any work; tasks that run nothing are not counted."""
+    """Computes the bound for any work; groups do not count as tasks."""
     levels = WorkLevels(work)
     depth, depths = levels.depth, len(levels)
     ready, ends = levels.walk(levels.seconds, _Latest())
     core_seconds = levels.seconds * levels.cores
     earliest: Floats = np.full(depths, np.inf)
-    works = core_seconds > 0  # what is no work does not hold the bound down
+    works = core_seconds > 0  # tasks without work must not lower the earliest start
     np.minimum.at(earliest, depth[works], ready[works])
     known = DepthTally()
     known.tasks = np.bincount(depth[levels.runs], minlength=depths).tolist()

@@ -1,19 +1,21 @@
-"""The dynamic programme of the MATRIX paper (its section 3), which it calls a sub-optimal bound of its own technique.
+"""Bounds for the MATRIX benchmark: the dynamic programme of the MATRIX paper, and streamed bounds for its four graph
+shapes, which never hold a whole graph in memory.
 
-A task is ready either on a fresh node, after the outputs of all its parents have been moved there, or on the node of
-one parent, after the task and the outputs of the other parents have been moved; the earlier of the two is taken. Then
-it waits in a queue, then it runs:
+In the paper's programme a task is ready either on a new node, after the outputs of all its parents have been
+transferred there, or on the node of one parent, after the task and the outputs of the other parents have been
+transferred. The earlier alternative counts. Then the task waits in a queue and runs:
 
     end(v) = min(fresh(v), joined(v)) + wait(v) + seconds(v)
     fresh(v) = max over parents u of arrival(u),  arrival(u) = end(u) + output(u) / bandwidth
     joined(v) = min over parents w of max(end(w), arrival of the others) + size of the task / bandwidth
 
-As printed, `joined` does not wait for w itself, so that a task with one parent would ignore it: here it does. The best
-w is always the parent whose output would arrive last, so one pass over the parents finds it instead of one per parent.
+In the paper, `joined` does not wait for w itself, so a task with one parent would ignore that parent; here it waits.
+The best w is always the parent whose output would arrive last, so one pass over the parents finds it.
 
-The printed wait can be read in several ways (`READINGS`); none of them gives the numbers the paper reports, and none is
-a bound: the programme lets every core of a node be free at once, and charges for outputs that need not move. For bounds
-see `lower`. Tasks that ask for several cores count as one task here, and speeds do not: the paper knows neither.
+The paper's formula for the wait is ambiguous (`READINGS`). No reading reproduces the published numbers, and none is a
+lower bound: the programme lets every core of a node be free at the same time, and charges for outputs that need no
+transfer. `shoal.sim.lower_bound` has valid bounds. Tasks that request several cores count as one task here, and node
+speeds are ignored, because the paper has neither.
 """
 
 from __future__ import annotations
@@ -30,28 +32,29 @@ from shoal.sim.lower_bound import DepthTally, Floats, Ints, WorkLevels, floats, 
 from shoal.sim.workloads.matrix import LARGEST, LENGTHS, LONGEST, SIZES, uniform
 
 READINGS = {
-    "position": "the j-th task of a depth waits for the j / cores before it on its core",
-    "per-level": "every task waits (k - 1) / 2 mean lengths, k tasks per core of its depth",
-    "literal": "every task waits (k - 1) / 2 mean lengths, k tasks per core of the whole workload",
+    "position": "the j-th task of a depth waits for the j / cores tasks before it on its core",
+    "per-level": "every task waits (k - 1) / 2 mean durations, k tasks per core of its depth",
+    "literal": "every task waits (k - 1) / 2 mean durations, k tasks per core of the whole workload",
     "no-wait": "no task waits for a core",
 }
 DEFAULT_READING = "position"
 GIGABIT_BYTES = 125e6
 TASK_BYTES = 100.0
-"""The size of a task's description; the paper does not state it, its author's simulator has this."""
+"""Size of a task's description in bytes. The paper does not state it; this is the value of the authors' simulator."""
 BANDWIDTH = 10 * GIGABIT_BYTES
-"""Likewise, in bytes per second."""
+"""In bytes per second, also from the authors' simulator."""
 
 
 class Network(msgspec.Struct, frozen=True):
-    """What moving costs: bytes per second between any two nodes, and the bytes of a task's description."""
+    """Transfer costs: bandwidth between any two nodes in bytes per second, and size of a task's description in
+    bytes."""
 
     bandwidth: float = BANDWIDTH
     task_bytes: float = TASK_BYTES
 
 
 class PaperBound(msgspec.Struct, frozen=True):
-    """What the paper's programme says: its makespan, under one reading of the wait."""
+    """Makespan by the paper's programme, with one reading of the wait."""
 
     reading: str
     tasks: int
@@ -63,11 +66,11 @@ class PaperBound(msgspec.Struct, frozen=True):
 
 
 class Waits:
-    """How long tasks wait in their queue, under one reading; made from the tasks and the seconds of each depth."""
+    """Queue waiting times of tasks with one reading, from the number of tasks and their total seconds per depth."""
 
     def __init__(self, reading: str, cores: int, tasks: Sequence[int], seconds: Sequence[float]) -> None:
         if reading not in READINGS:
-            raise InputError(f"there is no reading {reading!r}", remedy=f"it is one of {', '.join(READINGS)}")
+            raise InputError(f"unknown reading {reading!r}", remedy=f"use one of {', '.join(READINGS)}")
         self._reading = reading
         self._cores = cores
         counts, totals = floats(tasks), floats(seconds)
@@ -77,7 +80,7 @@ class Waits:
         self._of_level = _average(counts / cores, self._means)
 
     def of(self, depth: int | Ints, places: Ints) -> Floats | float:
-        """For tasks of this depth, or these depths, that stand at these places in the queue of their depth."""
+        """Waiting times of tasks of this depth, or these depths, by their positions in the queue of their depth."""
         match self._reading:
             case "literal":
                 return self._of_all[depth]
@@ -96,7 +99,7 @@ def _average(per_core: Floats, mean: Floats | float) -> Floats:
 
 
 class _Moved:
-    """A task is ready on a fresh node, or on that of the parent whose output would arrive last."""
+    """A task is ready on a new node, or on the node of the parent whose output would arrive last."""
 
     def __init__(self, move_output: Floats, move_task: float) -> None:
         self._move_output = move_output
@@ -126,7 +129,7 @@ class _Moved:
 
 
 def paper_bound(work: Work, cores: int, reading: str = DEFAULT_READING, network: Network | None = None) -> PaperBound:
-    """The paper's programme for any work; tasks that run nothing stand in no queue."""
+    """Runs the paper's programme for any work; groups are not queued."""
     network = network or Network()
     levels = WorkLevels(work)
     depth, runs, order = levels.depth, levels.runs, levels.order
@@ -142,7 +145,7 @@ def paper_bound(work: Work, cores: int, reading: str = DEFAULT_READING, network:
 
 
 def output_bytes(work: Work) -> Floats:
-    """How much each task makes."""
+    """Output bytes of each task."""
     if not len(work.output_start):
         return np.zeros(len(work))
     made = floats(work.file_bytes)[whole(work.outputs)]
@@ -154,7 +157,7 @@ CHUNK = 4_000_000
 
 
 class TaskColumnsSource(Protocol):
-    """Lengths and sizes of the outputs of tasks, by number."""
+    """Durations and output sizes of tasks, by task number."""
 
     def seconds(self, first: int, count: int) -> Floats: ...
 
@@ -162,28 +165,30 @@ class TaskColumnsSource(Protocol):
 
 
 class WalkRule(Protocol):
-    """What is computed; ends may be earliest ends, or what the paper takes for them."""
+    """The computation at each task: earliest end times, or those of the paper's programme."""
 
     needs_sizes: bool
 
     def end(self, ready: Floats, seconds: Floats, depth: int, positions: range) -> Floats:
-        """When tasks of one depth end that are ready at these times; `positions` are theirs in that depth's order."""
+        """End times of tasks of one depth that are ready at these times; `positions` are their positions within that
+        depth."""
         ...
 
     def join(self, ends: list[Floats], sizes: list[Floats]) -> Floats:
-        """When tasks are ready: `ends[0]` are their first parents, and so on; the last task may have fewer."""
+        """Ready times of tasks from the end times of their parents: `ends[0]` has their first parents, and so on; the
+        last task may have fewer."""
         ...
 
 
 class GraphWalk:
-    """One walk over one graph."""
+    """The state of one traversal of a graph, in pieces of limited size."""
 
     def __init__(self, tasks: int, degree: int, source: TaskColumnsSource, rule: WalkRule, chunk: int = CHUNK) -> None:
         self.tasks = tasks
         self.degree = degree
         self.source = source
         self.rule = rule
-        self.chunk = max(1, chunk // degree) * degree  # so that no family lies in two pieces
+        self.chunk = max(1, chunk // degree) * degree  # a multiple, so that no piece splits a family
 
     def sizes(self, first: int, count: int) -> Floats:
         return self.source.sizes(first, count) if self.rule.needs_sizes else np.zeros(0)
@@ -194,13 +199,13 @@ class GraphWalk:
 
 
 def bag(walk: GraphWalk) -> None:
-    """Independent tasks."""
+    """Traverses independent tasks."""
     for first, count in walk.pieces(0, walk.tasks):
         walk.rule.end(np.zeros(count), walk.source.seconds(first, count), 0, range(first, first + count))
 
 
 def pipeline(walk: GraphWalk) -> None:
-    """Chains of `degree` tasks, of which the last may be shorter."""
+    """Traverses chains of `degree` tasks; the last chain may be shorter."""
     degree = walk.degree
     for first, count in walk.pieces(0, walk.tasks):
         seconds, sizes = walk.source.seconds(first, count), walk.sizes(first, count)
@@ -213,7 +218,7 @@ def pipeline(walk: GraphWalk) -> None:
 
 
 def fan_out(walk: GraphWalk) -> None:
-    """A tree from its root on: `ready` has one entry per family of the level."""
+    """Traverses a tree from its root: `ready` has one entry per family of the level."""
     degree, rule = walk.degree, walk.rule
     with_children = (walk.tasks - 2) // degree + 1 if walk.tasks > 1 else 0
     ready = np.zeros(1)
@@ -231,7 +236,7 @@ def fan_out(walk: GraphWalk) -> None:
 
 
 def fan_in(walk: GraphWalk) -> None:
-    """The mirrored tree from its leaves on: `ready` has one entry per task of the level that has parents."""
+    """Traverses the mirrored tree from its leaves: `ready` has one entry per task of the level that has parents."""
     degree, rule = walk.degree, walk.rule
     levels = tree_levels(walk.tasks, degree)
     deepest = len(levels) - 1
@@ -246,7 +251,7 @@ def fan_in(walk: GraphWalk) -> None:
             mirrored = walk.tasks - first - count
             seconds = walk.source.seconds(mirrored, count)[::-1]
             ends = np.empty(count)
-            cut = max(0, min(count, full - at))  # from there on paths are one shorter
+            cut = max(0, min(count, full - at))  # from here on paths are shorter by one
             if cut:
                 places = range(full - 1 - at, full - 1 - at - cut, -1)
                 ends[:cut] = rule.end(own[:cut], seconds[:cut], deepest - level, places)
@@ -263,7 +268,7 @@ def fan_in(walk: GraphWalk) -> None:
 
 
 def tree_levels(tasks: int, degree: int) -> list[tuple[int, int]]:
-    """First number and width of each level of the tree."""
+    """First task number and width of each level of the tree."""
     levels = []
     begin, width = 0, 1
     while begin < tasks:
@@ -281,7 +286,7 @@ SHAPES: dict[str, Callable[[GraphWalk], None]] = {
 
 
 class DrawnColumns:
-    """Uniform lengths and sizes, drawn again whenever they are asked for."""
+    """Uniform random durations and sizes, computed on demand from the seed."""
 
     def __init__(self, seed: int, longest: float = LONGEST, largest: int = LARGEST) -> None:
         self._seed = seed
@@ -300,7 +305,7 @@ class DrawnColumns:
 
 
 class GivenColumns:
-    """Lengths and sizes from two columns."""
+    """Durations and sizes from two arrays."""
 
     def __init__(self, seconds: Floats, sizes: Floats) -> None:
         self._seconds = seconds
@@ -314,7 +319,7 @@ class GivenColumns:
 
 
 class _Earliest:
-    """Tasks with as many cores as they can use; one core each."""
+    """Earliest times with an unlimited number of cores; each task has one core."""
 
     needs_sizes = False
 
@@ -335,7 +340,7 @@ class _Earliest:
 
 
 class _Paper:
-    """The paper's programme; see `paper`."""
+    """The rule of the paper's programme; see `paper_bound`."""
 
     needs_sizes = True
 
@@ -353,7 +358,7 @@ class _Paper:
         return ends
 
     def join(self, ends: list[Floats], sizes: list[Floats]) -> Floats:
-        """Of all parents the two last arrivals matter; see `paper`."""
+        """Only the two last arrivals of all parents matter; see the module's docstring."""
         last: Floats = np.full(len(ends[0]), -np.inf)
         other = last.copy()
         joined = np.zeros(len(last))
@@ -370,7 +375,7 @@ class _Paper:
 
 
 def streamed_tally(shape: str, tasks: int, degree: int, source: TaskColumnsSource, chunk: int = CHUNK) -> DepthTally:
-    """What `DepthTally.bound` needs; also what the paper's programme needs to know of the whole."""
+    """Computes the tally for `DepthTally.bound`, which the paper's programme needs, too."""
     rule = _Earliest()
     SHAPES[shape](GraphWalk(tasks, degree, source, rule, chunk))
     return rule.tally
@@ -386,7 +391,7 @@ def streamed_paper_bound(
     network: Network | None = None,
     chunk: int = CHUNK,
 ) -> PaperBound:
-    """The paper's programme for the tasks whose tally is given."""
+    """Runs the paper's programme for the tasks of this tally."""
     tasks = sum(known.tasks)
     rule = _Paper(Waits(reading, cores, known.tasks, known.work), network or Network())
     SHAPES[shape](GraphWalk(tasks, degree, source, rule, chunk))

@@ -1,7 +1,8 @@
-"""The virtual node: it runs what the broker starts, one bundle in one place, and counts what that takes.
+"""The virtual node of a simulation: runs batches of tasks in slots, does its own resource accounting, and keeps the
+event queue.
 
-The count is its own, from the requests in the graph: a start that does not fit is refused with `Violation`, whatever
-the broker believes. It draws no faults by itself; `Fates` and the driver decide what goes wrong.
+The accounting uses the requests in the graph and not the scheduler's state: a start that does not fit raises
+`Violation`. The node injects no faults itself; `OutcomeSampler` and the driver decide on them.
 """
 
 from __future__ import annotations
@@ -18,76 +19,81 @@ from shoal.core.policies.retry import AttemptOutcome
 from shoal.core.policies.sizing.adviser import NOTHING, SIZED, Amounts
 from shoal.core.resources import Resources
 from shoal.core.scheduler_messages import Start, TaskGrew, TaskResult
-from shoal.sim.scenario import Fate, Fates
+from shoal.sim.scenario import OutcomeSampler, PlannedOutcome
 
 
-class Violation(AssertionError):  # noqa: N818 - what it is, not what it is called in Python
-    """Something happened that must never happen: a defect of Shoal."""
+class Violation(AssertionError):  # noqa: N818  reads better without the suffix
+    """A simulation check failed: a bug in Shoal."""
 
 
 class SimulatedBundle(msgspec.Struct, eq=False):
-    """One bundle at work: its first entry runs, the others wait behind it."""
+    """A batch of tasks in a slot: the first one runs, the others wait."""
 
     number: int
     request: Resources
     tasks: list[tuple[int, int]]
-    """(task, attempt), the running one first."""
-    fate: Fate
+    """(task, attempt) pairs, the running one first."""
+    planned: PlannedOutcome
     started: float
     sizes: Amounts = NOTHING
-    """What each of its tasks is expected to use of each of `SIZED`; 0 where nobody said."""
+    """Expected use of each resource in `SIZED` per task; 0 where unknown."""
     turn: int = 0
-    """Counts the fates of this place, so that an end that was overtaken by a kill is known to be void."""
+    """Incremented whenever the planned end changes, so that the end event of a killed attempt is ignored."""
 
 
 class VirtualNode:
-    """Places and what they take from the node."""
+    """Occupied slots of a node, and the resources that they use."""
 
     def __init__(
-        self, graph: Graph, capacity: Resources, durations: list[float], fates: Fates, peaks: Sequence[Amounts] = ()
+        self,
+        graph: Graph,
+        capacity: Resources,
+        durations: list[float],
+        outcomes: OutcomeSampler,
+        peaks: Sequence[Amounts] = (),
     ) -> None:
-        """`peaks`: what each task really uses of each of `SIZED`; without them nobody looks at that."""
+        """`peaks`: the real use of each resource in `SIZED`, by task; empty: not simulated."""
         self.graph = graph
         self.capacity = capacity
         self.durations = durations
-        self.fates = fates
+        self.outcomes = outcomes
         self.peaks = peaks
         self.places: dict[int, SimulatedBundle] = {}
         self.taken: dict[str, int] = {}
         self.place_of: dict[int, int] = {}
         self.busy = 0.0
-        """Seconds of work so far, times cores."""
+        """Core seconds so far."""
         self._numbers = 0
 
     def start(self, now: float, command: Start) -> SimulatedBundle:
-        """Takes the resources of one task of the bundle and sets the first to work."""
+        """Allocates the resources of one task of the batch and starts the first one."""
         requests = [self.graph.profile_of(task).resources for task in command.tasks]
         request = requests[0]
         if any(other != request for other in requests):
-            raise Violation(f"a bundle of different requests: {command}")
+            raise Violation(f"a batch with different requests: {command}")
         sized = {name: size for name, size in zip(SIZED, command.sizes, strict=True) if size}
         if sized:
             request = Resources.of({**dict(request.amounts), **sized})
         for name, amount in request.amounts:
             taken = self.taken.get(name, 0) + amount
             if taken > self.capacity.get(name):
-                raise Violation(f"{name} of the node is committed beyond its contract by {command}")
+                raise Violation(f"{name} of the node is overcommitted by {command}")
             self.taken[name] = taken
         self._numbers += 1
         tasks = list(zip(command.tasks, command.attempts, strict=True))
-        place = SimulatedBundle(self._numbers, request, tasks, self._fate(*tasks[0]), now, command.sizes)
+        place = SimulatedBundle(self._numbers, request, tasks, self._plan(*tasks[0]), now, command.sizes)
         self.places[place.number] = place
         for task, _ in tasks:
             if task in self.place_of:
-                raise Violation(f"task {task} runs twice at once")
+                raise Violation(f"task {task} runs twice at the same time")
             self.place_of[task] = place.number
         return place
 
-    def _fate(self, task: int, attempt: int) -> Fate:
-        return self.fates.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
+    def _plan(self, task: int, attempt: int) -> PlannedOutcome:
+        return self.outcomes.draw(task, attempt, self.durations[task], self.graph.profile_of(task).timeout)
 
     def growing(self, place: SimulatedBundle) -> list[str]:
-        """The resources of which the running task is going to use more than was expected of it."""
+        """The resources of which the running task will use more than expected."""
         if not self.peaks:
             return []
         peaks = self.peaks[place.tasks[0][0]]
@@ -98,7 +104,7 @@ class VirtualNode:
         ]
 
     def grow(self, place: SimulatedBundle, name: str) -> TaskGrew:
-        """The running task reaches its peak; that may be more than the node has."""
+        """The running task reaches its peak, which may exceed the node's capacity."""
         task, attempt = place.tasks[0]
         peak = self.peaks[task][SIZED.index(name)]
         self.taken[name] = self.taken.get(name, 0) + peak - place.request.get(name)
@@ -106,15 +112,15 @@ class VirtualNode:
         return TaskGrew(task, attempt, peak, resource=name)
 
     def end_turn(self, now: float, place: SimulatedBundle) -> list[TaskResult]:
-        """The running attempt meets its fate; a crash or a timeout takes the rest of the bundle along."""
-        results = [self._end_first(now, place, place.fate.outcome)]
-        if place.fate.outcome in (AttemptOutcome.CRASHED, AttemptOutcome.TIMEOUT):
+        """The running attempt ends as planned. After a crash or a timeout the rest of the batch ends, too."""
+        results = [self._end_first(now, place, place.planned.outcome)]
+        if place.planned.outcome in (AttemptOutcome.CRASHED, AttemptOutcome.TIMEOUT):
             results += [self._end_first(now, place, AttemptOutcome.UNBEGUN) for _ in range(len(place.tasks))]
         self._next_turn(now, place)
         return results
 
     def lose_worker(self, now: float, place: SimulatedBundle) -> list[TaskResult]:
-        """The worker dies under its bundle: the running call crashed, the others had not begun."""
+        """The worker of a batch dies: the running call crashes, the others have not started."""
         results = [self._end_first(now, place, AttemptOutcome.CRASHED)]
         results += [self._end_first(now, place, AttemptOutcome.UNBEGUN) for _ in range(len(place.tasks))]
         self._next_turn(now, place)
@@ -123,10 +129,10 @@ class VirtualNode:
     def kill(
         self, now: float, task: int, attempt: int, latency: float, outcome: AttemptOutcome = AttemptOutcome.CANCELLED
     ) -> SimulatedBundle | None:
-        """A kill on its way: the attempt ends after `latency`, unless its own end comes first.
+        """Kills an attempt: it ends after `latency`, unless its own end comes first.
 
-        Returns the place whose end has to be put on the agenda anew, or None if the task only waited in its bundle
-        (then it is out of it now) or is not here any more.
+        Returns the slot whose end event must be scheduled again. Returns None if the task only waited in its batch,
+        from which it is now removed, or is not here any more.
         """
         place = self.places.get(self.place_of.get(task, 0))
         if place is None or (task, attempt) not in place.tasks:
@@ -135,8 +141,8 @@ class VirtualNode:
             place.tasks.remove((task, attempt))
             del self.place_of[task]
             return None
-        if place.started + place.fate.seconds > now + latency:
-            place.fate = Fate(outcome, now + latency - place.started)
+        if place.started + place.planned.seconds > now + latency:
+            place.planned = PlannedOutcome(outcome, now + latency - place.started)
             place.turn += 1
         return place
 
@@ -153,7 +159,7 @@ class VirtualNode:
         place.turn += 1
         if place.tasks:
             place.started = now
-            place.fate = self._fate(*place.tasks[0])
+            place.planned = self._plan(*place.tasks[0])
             return
         del self.places[place.number]
         for name, amount in place.request.amounts:
@@ -164,7 +170,7 @@ Item = TypeVar("Item")
 
 
 class EventHeap(Generic[Item]):
-    """What is going to happen; `now` is the time of what was taken last and never goes back."""
+    """Priority queue of simulated events; `now` is the time of the last event taken and never decreases."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -175,7 +181,7 @@ class EventHeap(Generic[Item]):
         return len(self._heap)
 
     def at(self, when: float, item: Item) -> None:
-        """Puts an item on the agenda; a time that has passed means at once."""
+        """Schedules an event; a time in the past means now."""
         self._serial += 1
         heappush(self._heap, (max(when, self.now), self._serial, item))
 
@@ -183,18 +189,18 @@ class EventHeap(Generic[Item]):
         self.at(self.now + delay, item)
 
     def next(self) -> Item:
-        """Takes the earliest item and moves the clock to its time."""
+        """Takes the earliest event and advances the clock to its time."""
         self.now, _, item = heappop(self._heap)
         return item
 
     def due_now(self) -> Item | None:
-        """The next item if its time is `now`, left where it is."""
+        """The next event if it is due at `now`; leaves it in the queue."""
         if self._heap and self._heap[0][0] == self.now:
             return self._heap[0][2]
         return None
 
     def items(self) -> list[Item]:
-        """All that is to come, in no order."""
+        """All pending events, in no particular order."""
         return [item for _, _, item in self._heap]
 
 

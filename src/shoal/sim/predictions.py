@@ -1,7 +1,8 @@
-"""Predicts a run: the real flow and broker over a virtual node on which nothing goes wrong, and what bounds it below.
+"""Predicts run times: simulates a workflow without faults on one node, and replays recorded runs under other conditions
+(faster categories, more or fewer cores).
 
-Unlike `shoal.sim.run` this checks nothing and keeps no trace, so that large workflows take seconds. How long each task
-takes is an argument. Overheads are not modelled: starting a task costs nothing here.
+Unlike `shoal.sim.run`, this checks nothing and records no trace, so large workflows take seconds. Durations are an
+input. Overheads are not modelled: starting a task costs nothing.
 """
 
 from __future__ import annotations
@@ -32,32 +33,32 @@ from shoal.sim.cluster.run import ClusterRun, SimulationOptions
 from shoal.sim.cluster.specification import ClusterSpec, NodeSpec
 from shoal.sim.lower_bound import NARROW, Capacity, WorkLevels, depths, lower_bound, whole
 from shoal.sim.node import EventHeap, SimulatedBundle, VirtualNode
-from shoal.sim.scenario import CALM, Fates
+from shoal.sim.scenario import CALM, OutcomeSampler
 
 _LEAST_CORES = FRACTION // 100
-"""What a task counts for that asks for nothing, as in a live run."""
+"""The allocation of a task that requests nothing, as in a live run."""
 
 
 class CategoryForecast(msgspec.Struct):
-    """The tasks of one category."""
+    """Sums over the tasks of one category."""
 
     tasks: int = 0
     seconds: float = 0.0
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """What a run is going to take."""
+    """The predicted run."""
 
     tasks: int
     makespan: float
     utilisation: float
-    """Share of the node's cores that is busy until the end."""
+    """Fraction of the node's cores that is busy until the end."""
     work: float
     """Core seconds."""
     critical_path: float
-    """Seconds of the longest chain of tasks: no number of cores makes it shorter."""
+    """Seconds of the longest chain of dependent tasks: a lower bound for any number of cores."""
     area: float
-    """Work divided by cores: no order makes it shorter."""
+    """Work divided by cores: a lower bound for any order."""
     categories: dict[str, CategoryForecast]
 
     @property
@@ -74,7 +75,7 @@ def predict(
     wanted: bytearray | None = None,
     input_bytes: Sequence[int] = (),
 ) -> Forecast:
-    """Runs the wanted tasks, or all, on one node; every task must fit there. A task that runs nothing takes no time."""
+    """Simulates the wanted tasks, or all, on one node; every task must fit on it. Groups take no time."""
     counts = [
         action is not None and (wanted is None or bool(wanted[task])) for task, action in enumerate(graph.actions)
     ]
@@ -82,7 +83,7 @@ def predict(
     lengths = upward_lengths(graph, seconds)
     columns = TaskColumns(graph.profile, ranks(graph), input_bytes, lengths)
     lanes = [Lane(profile.resources if profile.resources.amounts else _LITTLE, 0) for profile in graph.profiles]
-    virtual = VirtualNode(graph, node, seconds, Fates(Random(0), CALM, len(graph)))
+    virtual = VirtualNode(graph, node, seconds, OutcomeSampler(Random(0), CALM, len(graph)))
     makespan = _run(DagFlow(graph, wanted), Scheduler(node, columns, lanes, order=order), virtual)
     categories: dict[str, CategoryForecast] = {}
     work = 0.0
@@ -101,14 +102,14 @@ def predict(
 _LITTLE = Resources((("cores", _LEAST_CORES),))
 
 
-def _run(flow: DagFlow, broker: Scheduler, node: VirtualNode) -> float:
-    """Drives flow and broker to the end and returns when that is; what ends at one moment is one batch."""
+def _run(flow: DagFlow, scheduler: Scheduler, node: VirtualNode) -> float:
+    """Runs until all tasks have ended; returns that time. Simultaneous ends form one batch."""
     agenda: EventHeap[SimulatedBundle] = EventHeap()
-    commands = broker.handle(0.0, TasksReady(flow.ready()))
+    commands = scheduler.handle(0.0, TasksReady(flow.ready()))
     while True:
-        _settle(flow, broker, node, agenda, commands)
+        _settle(flow, scheduler, node, agenda, commands)
         if not len(agenda):
-            assert broker.idle(), "tasks wait for what will not happen"
+            assert scheduler.idle(), "tasks wait for an event that never comes"
             return agenda.now
         places = [agenda.next()]
         while agenda.due_now() is not None:
@@ -117,43 +118,43 @@ def _run(flow: DagFlow, broker: Scheduler, node: VirtualNode) -> float:
         for place in places:
             results += node.end_turn(agenda.now, place)
             if place.tasks:
-                agenda.at(place.started + place.fate.seconds, place)
-        commands = broker.handle(agenda.now, TasksEnded(results, ready_follows=True))
+                agenda.at(place.started + place.planned.seconds, place)
+        commands = scheduler.handle(agenda.now, TasksEnded(results, ready_follows=True))
 
 
 def _settle(
-    flow: DagFlow, broker: Scheduler, node: VirtualNode, agenda: EventHeap[SimulatedBundle], commands: list[Command]
+    flow: DagFlow, scheduler: Scheduler, node: VirtualNode, agenda: EventHeap[SimulatedBundle], commands: list[Command]
 ) -> None:
-    """Does what the broker says; what becomes ready by that goes straight back to it."""
+    """Executes the scheduler's commands; tasks that become ready go back to it immediately."""
     while commands:
         accepted: list[int] = []
         for command in commands:
             if isinstance(command, Start):
                 place = node.start(agenda.now, command)
-                agenda.at(place.started + place.fate.seconds, place)
+                agenda.at(place.started + place.planned.seconds, place)
             elif isinstance(command, Accept):
                 accepted.append(command.task)
-        commands = broker.handle(agenda.now, TasksReady(flow.complete(accepted))) if accepted else []
+        commands = scheduler.handle(agenda.now, TasksReady(flow.complete(accepted))) if accepted else []
 
 
 MOST_SIMULATED, MOST_NODES = 20_000, 64
-"""Tasks and nodes; more of them take longer than somebody wants to wait for a report."""
+"""Maximum number of tasks and nodes, so that the simulation does not delay a report."""
 _THROUGHOUT = 0.05
-"""A node that came later or left earlier than this share of the run was not there throughout."""
+"""A node counts as present throughout if it missed at most this fraction of the run at either end."""
 _LOOK = 0.001
-"""Share of the run between two looks for work of an idle node. Live it looks more often, which would be most of the
-events of a long simulation, and changes the answer by about as little."""
+"""Interval between steal attempts of an idle node, as a fraction of the run. A live node tries more often. In a long
+simulation these attempts would be most of the events, and they hardly change the result."""
 
 
 class Simulated(msgspec.Struct, frozen=True):
-    """What the scheduler makes of the recorded tasks."""
+    """Makespan of the recorded tasks in a simulation with the scheduler."""
 
     seconds: float
     nodes: int
 
 
 def simulate(view: RunView, needs: TaskWaits, cores: float, most: int = MOST_SIMULATED) -> Simulated | None:
-    """None for runs that are too large, and for clusters that changed on the way."""
+    """Returns None for runs that are too large, and for clusters whose nodes changed during the run."""
     if not 0 < len(needs) <= most or cores <= 0:
         return None
     if not view.is_cluster():
@@ -185,9 +186,9 @@ def _on_one_node(view: RunView, needs: TaskWaits, cores: float) -> float:
 
 
 def _profile(view: RunView, category: str, cores: float, node: Resources) -> Profile:
-    """What its tasks declare beside these cores, as far as the node has it."""
-    asked = view.declared.get(category, {}) | {"cores": round(cores * FRACTION)}
-    fitting = {name: min(amount, node.get(name)) for name, amount in asked.items() if node.get(name)}
+    """The declared resources of a category with this number of cores, limited to the node's capacity."""
+    requested_amounts = view.declared.get(category, {}) | {"cores": round(cores * FRACTION)}
+    fitting = {name: min(amount, node.get(name)) for name, amount in requested_amounts.items() if node.get(name)}
     return Profile(category=category or "task", resources=Resources.of(fitting))
 
 
@@ -220,61 +221,60 @@ def _on_nodes(view: RunView, needs: TaskWaits, nodes: list[RunNode]) -> float:
 
 
 MOST_SCHEDULED = 100_000
-"""Tasks; beyond that the bound is asked."""
+"""Maximum number of tasks for a list schedule; for more tasks the lower bound is used."""
 MOST_CATEGORIES = 6
 SCHEDULE, BOUND = "list schedule", "lower bound"
 
 
 class Supposition(msgspec.Struct, frozen=True):
-    """One thing that could have been different: a category twice as fast, or other cores."""
+    """A changed condition: a category that is twice as fast, or another number of cores."""
 
     category: str
-    """Empty if it is about cores."""
+    """Empty if the number of cores changes."""
     cores: float
-    """As a multiple of those there were."""
+    """Relative to the original number."""
     seconds: float
-    """What the run would about have taken."""
+    """Estimated duration of the run with this change."""
     number: float = 0.0
-    """Of cores, if it is about them."""
+    """Number of cores, if that changes."""
 
     @property
     def what(self) -> str:
-        """In words."""
+        """The change as text."""
         if self.category:
             return f"every task of {self.category} twice as fast"
-        number, there = round(self.number, 2), round(self.number / self.cores, 2)  # on average, if nodes came and went
+        number, there = round(self.number, 2), round(self.number / self.cores, 2)  # means, if nodes came and went
         return f"{show_cores(number)} instead of {show_number(there)}"
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """The run as it was, computed, and what else could have been."""
+    """Replays of a recorded run: with its original conditions, and with changed ones."""
 
     method: str
     cores: float
     actual: float
     computed: float
-    """What the method says of the run as it was."""
+    """Computed duration for the original conditions."""
     bound: float
-    """No schedule of these tasks on these cores is shorter."""
+    """Lower bound for all schedules of these tasks on these cores."""
     bound_by: str
     path: float
-    """Seconds of the longest chain."""
+    """Seconds of the longest chain of dependent tasks."""
     over_cores: float
     supposed: list[Supposition]
     simulated: Simulated | None = None
-    """What the scheduler itself makes of the recorded tasks; None if that was not asked."""
+    """Result of a simulation with the real scheduler; None if it was not possible."""
 
 
 def replay(view: RunView, needs: TaskWaits, over_time: Timeline) -> Replayed | None:
-    """None if nothing has run or took any time, it is not known on how many cores, or what is recorded is no graph that
-    could run."""
+    """Returns None if no task has taken any time, the number of cores is unknown, or the recorded graph has a cycle."""
     began = float(np.min(needs.first_started, initial=np.inf))
     cores = cores_there(view, over_time)
     if not np.isfinite(began) or not cores:
         return None
     actual = float(np.nanmax(needs.ended)) - began
     if actual <= 0:
-        return None  # there is nothing to hold against it
+        return None  # nothing to compare with
     small = len(needs) <= MOST_SCHEDULED
     again = _Scheduler(view, needs) if small else _Bounds(view, needs)
     if again.circular:
@@ -292,7 +292,7 @@ def replay(view: RunView, needs: TaskWaits, over_time: Timeline) -> Replayed | N
     of_cores = [
         Supposition("", number / cores, scale * would_take(needs.seconds, number), number)
         for number in _other_cores(cores, float(needs.cores(view)[needs.ran].max(initial=0.0)))
-        if not over_time.crowded  # it was not cores that limited
+        if not over_time.crowded  # the number of cores was not the limit
     ]
     supposed = [
         Supposition(view.categories[code], 1.0, scale * would_take(halved, cores))
@@ -304,7 +304,7 @@ def replay(view: RunView, needs: TaskWaits, over_time: Timeline) -> Replayed | N
 
 
 def cores_there(view: RunView, over_time: Timeline) -> float:
-    """Cores on average while the run went on; where attempts shared them, as many as ran together at most."""
+    """Mean number of cores during the run; where attempts shared them, the maximum number of concurrent attempts."""
     if over_time.crowded:
         return float(over_time.running.max(initial=1.0))
     there = over_time.capacity[over_time.capacity > 0]
@@ -312,14 +312,14 @@ def cores_there(view: RunView, over_time: Timeline) -> float:
 
 
 def _other_cores(cores: float, widest: float) -> list[float]:
-    """Twice and half as many; whole ones where there were whole ones, since a task takes no half of a core. With fewer
-    than the widest task holds it could not run at all."""
+    """Double and half the number. Half of an integer is rounded down, since a task cannot use half a core. Fewer cores
+    than the widest task needs are not considered."""
     half = max(widest, max(1.0, cores // 2) if cores == int(cores) else cores / 2)
     return [2 * cores, half] if half < cores else [2 * cores]
 
 
 def _halved(view: RunView, needs: TaskWaits, most: int) -> Iterator[tuple[int, Floats]]:
-    """For each of the categories that took most: the durations with those of its tasks halved."""
+    """For each of the categories with most core seconds: all durations, with those of its tasks halved."""
     size = len(view.categories)
     work = np.bincount(needs.category, needs.seconds * needs.cores(view), size + 1)[:size]
     for code in np.argsort(-work, kind="stable")[:most].tolist():
@@ -328,13 +328,13 @@ def _halved(view: RunView, needs: TaskWaits, most: int) -> Iterator[tuple[int, F
 
 
 def _is_circular(work: Work, depth: Ints) -> bool:
-    """Whether tasks need each other in a circle, as the links of two runs may in a ledger that has lost the record
-    between them. No depth is found for such tasks."""
+    """Whether the dependencies have a cycle. That happens if a ledger has lost the record between two runs, so that
+    their links are mixed. Tasks on a cycle have no depth."""
     return bool(((depth == 0) & (whole(work.waits_for) > 0)).any())
 
 
 class _Scheduler:
-    """The columns of a list schedule as plain lists, which a loop over single tasks reads much faster."""
+    """Computes list schedules. Columns are plain lists, which Python loops read much faster than arrays."""
 
     def __init__(self, view: RunView, needs: TaskWaits) -> None:
         held = needs.cores(view)
@@ -349,7 +349,7 @@ class _Scheduler:
         self.waits_for: list[int] = np.asarray(work.waits_for).tolist()
 
     def makespan(self, seconds: Floats, cores: float) -> float:
-        """Until all are done."""
+        """Length of the schedule."""
         free = max(round(cores * FRACTION), max(self.size, default=0))
         length: list[float] = seconds.tolist()
         left = list(self.waits_for)
@@ -383,7 +383,8 @@ class _Scheduler:
 
 
 class _Bounds:
-    """The larger of two bounds, again and again for the same graph: the longest chain, and the work over all cores."""
+    """Computes the larger of two lower bounds repeatedly for the same graph: the longest chain, and the work divided by
+    the cores."""
 
     def __init__(self, view: RunView, needs: TaskWaits) -> None:
         work = needs.work(view)
@@ -391,11 +392,11 @@ class _Bounds:
         self.circular = _is_circular(work, self._levels.depth)
         self._walked: tuple[Floats, float] | None = None
         self.path = self.over_cores = 0.0
-        """The two bounds of what was asked last."""
+        """The two bounds of the last computation."""
 
     @property
     def narrow(self) -> bool:
-        """A long chain rather than many tasks beside each other: it is walked task by task."""
+        """Whether the graph consists of long chains rather than parallel tasks: it is then traversed task by task."""
         return len(self._levels.seconds) < NARROW * len(self._levels)
 
     @property
@@ -403,8 +404,8 @@ class _Bounds:
         return "path" if self.path > self.over_cores else "work"
 
     def makespan(self, seconds: Floats, cores: float) -> float:
-        """No schedule is shorter."""
-        if self._walked is None or self._walked[0] is not seconds:  # a walk takes long, and cores do not change it
+        """Lower bound for all schedules."""
+        if self._walked is None or self._walked[0] is not seconds:  # cached: traversal is slow and independent of cores
             ends = self._levels.walk(seconds, _Latest())[1]
             self._walked = (seconds, float(ends.max(initial=0.0)))
         self.path = self._walked[1]
@@ -413,7 +414,7 @@ class _Bounds:
 
 
 class _Latest:
-    """A task is ready when the last that it needs has ended."""
+    """A task is ready when its last dependency has ended."""
 
     def many(self, ends: Floats, parents: Ints, first: Ints) -> Floats:
         found: Floats = np.maximum.reduceat(ends, first)

@@ -1,8 +1,8 @@
-"""Random histories of a steward, for tests and campaigns: what runs may do, and machines that come and go.
+"""Random histories of the resource manager with an oracle, for tests: requests of runs, and machines that come and go.
 
-A seed is a history. After each step every invariant is checked (`shoal.sim.resource_histories`), and beside the steward
-an oracle keeps its own books: whether a grant is what was asked for, and whether anybody else has any of it. In the end
-nothing more goes wrong and holders only give back: then everyone who waits must be served, or wait for machines.
+Each seed gives one history. Every step is followed by a check of all invariants. A separate oracle records who has
+which unit: it checks that a grant is what was requested, and that no unit is granted twice. At the end no more faults
+occur and holders only release. Then every waiting request must be granted, or wait for new machines.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from shoal.resources.tickets import (
 from shoal.resources.tree import ResourceTree, ResourceUnit, memory_level, units_of
 
 
-def check_steward(steward: ResourceManager, *, judging: bool = True) -> None:
-    """Raises AssertionError for whatever is wrong; if `judging`, also judges again who can ever be served."""
+def check_manager(manager: ResourceManager, *, judging: bool = True) -> None:
+    """Raises AssertionError if an invariant is violated; with `judging`, also recomputes which requests are
+    possible."""
     holders: dict[int, str] = {}
     memory: dict[int, int] = {}
-    for ticket in steward.held.values():
+    for ticket in manager.held.values():
         assert ticket.state is TicketState.GRANTED
         for share in ticket.shares:
             for holding in share.holdings:
@@ -41,19 +42,20 @@ def check_steward(steward: ResourceManager, *, judging: bool = True) -> None:
             for bank, size in share.memory:
                 assert not bank.gone and size > 0
                 memory[bank.number] = memory.get(bank.number, 0) + size
-    if steward.fence is not None:
-        _check_fence(steward, steward.fence, holders, memory)
-    _check_disjoint(steward.forest, holders)
-    _check_counts(steward.forest, holders)
-    _check_memory(steward.forest, memory)
-    _check_lines(steward)
+    if manager.fence is not None:
+        _check_fence(manager, manager.fence, holders, memory)
+    _check_disjoint(manager.forest, holders)
+    _check_counts(manager.forest, holders)
+    _check_memory(manager.forest, memory)
+    _check_lines(manager)
     if judging:
-        for line in (*(entry[2] for entry in steward.order), *steward.hoping.values()):
-            assert line.possible == is_possible(steward.forest, line.request, line.order)
-    if judging and not steward.untried:
-        # Only of what is all of one class: a search for more may succeed because something else was taken.
-        for line in [line for _, _, line in steward.order if _is_plain(line)]:
-            assert place(steward.forest, line.request, line.order) is None, f"{line.request} waits for what is free"
+        for line in (*(entry[2] for entry in manager.order), *manager.hoping.values()):
+            assert line.possible == is_possible(manager.forest, line.request, line.order)
+    if judging and not manager.untried:
+        # Only requests for one resource class: a new search for several classes may succeed because other units were
+        # taken.
+        for line in [line for _, _, line in manager.order if _is_plain(line)]:
+            assert place(manager.forest, line.request, line.order) is None, f"{line.request} waits for what is free"
 
 
 def _is_plain(line: TicketQueue) -> bool:
@@ -66,11 +68,11 @@ def _note(holders: dict[int, str], unit: ResourceUnit, who: str) -> None:
     holders[unit.number] = who
 
 
-def _check_fence(steward: ResourceManager, fence: Reservation, holders: dict[int, str], memory: dict[int, int]) -> None:
-    assert fence.owner in steward.waiting, "a fence for nobody"
-    assert not fence.is_complete(), "a complete fence that was not handed over"
+def _check_fence(manager: ResourceManager, fence: Reservation, holders: dict[int, str], memory: dict[int, int]) -> None:
+    assert fence.owner in manager.waiting, "a reservation without an owner"
+    assert not fence.is_complete(), "a complete reservation that was not granted"
     for unit in fence.held.values():
-        _note(holders, unit, "the fence")
+        _note(holders, unit, "the reservation")
     for _, (bank, size) in fence.memory:
         memory[bank.number] = memory.get(bank.number, 0) + size
 
@@ -82,7 +84,7 @@ def _check_disjoint(forest: ResourceTree, holders: dict[int, str]) -> None:
 
 
 def _check_counts(forest: ResourceTree, holders: dict[int, str]) -> None:
-    """Usage counts, free units and the levels, all from the bottom up."""
+    """Recomputes usage counts, free units and levels from the leaves up."""
     in_all: dict[str, int] = {}
     for root in forest.roots():
         _busy, free, total = _count(root, holders)
@@ -97,26 +99,26 @@ def _check_counts(forest: ResourceTree, holders: dict[int, str]) -> None:
     for levels in forest.levels.values():
         seen = 0
         for level, mask in levels.masks.items():
-            assert not seen & mask, "a machine at two levels"
+            assert not seen & mask, "a machine on two levels"
             seen |= mask
             assert bool(levels.occupied >> level & 1) == bool(mask)
         assert not seen & ~forest.everyone
 
 
 def _some(counts: dict[str, int], kind: str) -> dict[str, int]:
-    """Counts with one more of a class, zeros left out."""
+    """Counts plus one of this class, without zeros."""
     found = {each: count for each, count in counts.items() if count}
     found[kind] = found.get(kind, 0) + 1
     return found
 
 
 def _count(unit: ResourceUnit, holders: dict[int, str]) -> tuple[int, dict[str, int], dict[str, int]]:
-    """How many units in and at a unit are held, what is available of it, and what there is of it, by class."""
+    """Number of allocated units in and including this one, and by class the available and the existing units."""
     busy, inside, total = 0, dict[str, int](), dict[str, int]()
     for part in unit.parts:
         if part.gone:
             continue
-        if not part.parts:  # most are such, and this is done after every step
+        if not part.parts:  # a fast path for leaves, since this runs after every step
             kind = part.kind
             is_held = part.number in holders
             assert is_held is not (unit.ready[kind] & part.bit != 0), f"{part.path()} is wrong about being available"
@@ -154,23 +156,23 @@ def _check_memory(forest: ResourceTree, taken: dict[int, int]) -> None:
         assert room == sum(bank.memory_free for bank in banks)
         assert forest.capacity[root.number] == sum(bank.memory for bank in banks)
         assert forest.memory.masks[memory_level(room)] & root.bit
-    assert not taken, "memory taken of what is not there"
+    assert not taken, "memory of an unknown bank is taken"
 
 
-def _check_lines(steward: ResourceManager) -> None:
-    assert [entry[:2] for entry in steward.order] == sorted(entry[:2] for entry in steward.order)
-    assert not steward.order or steward.held, "tickets wait though nothing is held"
-    if steward.order and steward.fence is None:
-        assert steward.passed_by() <= steward.patience, "passed too often, and still without a fence"
+def _check_lines(manager: ResourceManager) -> None:
+    assert [entry[:2] for entry in manager.order] == sorted(entry[:2] for entry in manager.order)
+    assert not manager.order or manager.held, "tickets wait although nothing is allocated"
+    if manager.order and manager.fence is None:
+        assert manager.passed_by() <= manager.patience, "the limit of overtaking is exceeded without a reservation"
     sizes = 0
-    for number, _, line in steward.order:
+    for number, _, line in manager.order:
         assert line.possible and line.head().number == number
         assert line.size == len(line.waiting())
         sizes += line.size
-    for line in steward.hoping.values():
+    for line in manager.hoping.values():
         assert not line.possible and line.size == len(line.waiting()) > 0
         sizes += line.size
-    assert sizes == len(steward.waiting)
+    assert sizes == len(manager.waiting)
 
 
 _RUNS = ["a", "b", "c"]
@@ -178,7 +180,7 @@ _LABELS = ["site=x", "site=y"]
 
 
 class ManagerHistory:
-    """One steward and the world around it."""
+    """One resource manager and its clients and machines."""
 
     def __init__(self, seed: int, *, steps: int = 25) -> None:
         self.dice = random.Random(seed)
@@ -188,19 +190,19 @@ class ManagerHistory:
         self.losses = 0
         self._machines = 0
         parts = [self._machine() for _ in range(self.dice.randint(1, 3))]
-        self.steward = ResourceManager(parts, patience=self.dice.randint(0, 4), may_grow=self.dice.random() < 0.3)
+        self.manager = ResourceManager(parts, patience=self.dice.randint(0, 4), may_grow=self.dice.random() < 0.3)
         self.tickets: dict[int, Ticket] = {}
-        """Of all who wait or hold, as the oracle knows them."""
+        """All waiting and granted tickets, as the oracle knows them."""
         self._owner: dict[int, int] = {}
-        """Who has each unit that has no parts."""
+        """The ticket that has each leaf unit."""
 
     def play(self) -> ManagerHistory:
-        """The whole history; raises AssertionError at the first fault."""
+        """Runs the whole history; raises AssertionError at the first violation."""
         acts = [self._request, self._release, self._cancel, self._interrupt, self._add, self._remove, self._depart]
         for at, act in enumerate(self.dice.choices(acts, [50, 30, 5, 3, 3, 6, 2], k=self.steps)):
             act()
-            check_steward(self.steward, judging=at % 8 == 0)
-        self._wind_up()
+            check_manager(self.manager, judging=at % 8 == 0)
+        self._release_all()
         return self
 
     def _machine(self) -> MachinePart:
@@ -216,17 +218,17 @@ class ManagerHistory:
             memory=dice.choice([0, 100, 1000]),
             labels=dice.sample(_LABELS, dice.randint(0, 1)),
         )
-        if dice.random() < 0.1:  # an irregular one: a board with a GPU and a socket of its own
+        if dice.random() < 0.1:  # an irregular machine: a board with its own GPU and socket
             board = MachinePart("board", "board0", (MachinePart(GPU, "gpu9", device="9"), *machine("", cores=2).parts))
             made = MachinePart(made.kind, made.name, (*made.parts, board), made.memory, made.labels)
         return made
 
     def _wanted(self) -> Request:
-        """Mostly what could be met by the machines there are."""
+        """Draws a request, mostly one that the existing machines can satisfy."""
         return tuple(self._requirement() for _ in range(self.dice.choice([1, 1, 1, 1, 2, 3])))
 
     def _requirement(self) -> Requirement:
-        dice, forest = self.dice, self.steward.forest
+        dice, forest = self.dice, self.manager.forest
         there = [kind for kind, count in forest.top.total.items() if count]
         if not there or dice.random() < 0.03:
             there = ["board", "licence"]
@@ -249,7 +251,7 @@ class ManagerHistory:
     def _request(self) -> None:
         request = self._wanted()
         try:
-            ticket = self.steward.request(self.dice.choice(_RUNS), request)
+            ticket = self.manager.request(self.dice.choice(_RUNS), request)
         except InputError as error:
             assert "can never be granted" in error.message
             self.refusals += 1
@@ -259,57 +261,55 @@ class ManagerHistory:
             self._granted(ticket)
 
     def _release(self) -> None:
-        if self.steward.held:
-            number = self.dice.choice(list(self.steward.held))
+        if self.manager.held:
+            number = self.dice.choice(list(self.manager.held))
             self._forget(number)
-            self._hear(self.steward.release(number))
+            self._handle(self.manager.release(number))
 
     def _cancel(self) -> None:
         if self.tickets:
             number = self.dice.choice(list(self.tickets))
             self._forget(number)
-            self._hear(self.steward.cancel(number))
+            self._handle(self.manager.cancel(number))
 
     def _interrupt(self) -> None:
-        self._hear(self.steward.interrupt(self.dice.choice(_RUNS)))
+        self._handle(self.manager.interrupt(self.dice.choice(_RUNS)))
 
     def _depart(self) -> None:
         run = self.dice.choice(_RUNS)
         for ticket in [each for each in self.tickets.values() if each.run == run and each.state is TicketState.GRANTED]:
             self._forget(ticket.number)
-        self._hear(self.steward.depart(run))
+        self._handle(self.manager.depart(run))
         assert not any(each.run == run for each in self.tickets.values())
 
     def _add(self) -> None:
-        self._hear(self.steward.add(self._machine()))
+        self._handle(self.manager.add(self._machine()))
 
     def _remove(self) -> None:
-        forest = self.steward.forest
+        forest = self.manager.forest
         if not forest.units:
             return
         names: list[Wanted] = list(forest.machines) if self.dice.random() < 0.5 else list(forest.units)
         wanted = self.dice.sample(names, min(len(names), self.dice.randint(1, 2)))
         gone = [unit.number for each in wanted for unit in _leaves(forest.find(each))]
         losers = {self._owner.pop(number) for number in gone if number in self._owner}
-        told = self.steward.remove(*wanted)
-        assert {each.ticket for each in told if isinstance(each, TicketLost)} >= losers, (
-            "somebody was not told of a loss"
-        )
-        self._hear(told)
+        events = self.manager.remove(*wanted)
+        assert {each.ticket for each in events if isinstance(each, TicketLost)} >= losers, "a loss was not reported"
+        self._handle(events)
 
-    def _wind_up(self) -> None:
-        """Whoever holds gives back, oldest first, and asks for nothing more."""
-        while self.steward.held:
-            number = next(iter(self.steward.held))
+    def _release_all(self) -> None:
+        """All holders release their units, oldest first, without new requests."""
+        while self.manager.held:
+            number = next(iter(self.manager.held))
             self._forget(number)
-            self._hear(self.steward.release(number))
-        check_steward(self.steward)
-        assert not self.steward.order, "somebody waits for ever"
-        assert self.steward.may_grow or not self.steward.waiting
+            self._handle(self.manager.release(number))
+        check_manager(self.manager)
+        assert not self.manager.order, "a request waits forever"
+        assert self.manager.may_grow or not self.manager.waiting
         assert not self._owner
 
-    def _hear(self, told: list[Happening]) -> None:
-        for each in told:
+    def _handle(self, events: list[Happening]) -> None:
+        for each in events:
             match each:
                 case TicketGranted():
                     self._granted(self.tickets[each.ticket])
@@ -323,9 +323,9 @@ class ManagerHistory:
         self._owner = {unit: owner for unit, owner in self._owner.items() if owner != number}
 
     def _granted(self, ticket: Ticket) -> None:
-        """What was granted is what was asked for, and nobody else has it."""
+        """Checks that the grant is what was requested, and that its units are not granted to others."""
         self.grants += 1
-        grant = self.steward.grant(ticket.number)
+        grant = self.manager.grant(ticket.number)
         for at, wanted in enumerate(ticket.request):
             places = [place for place in grant.places if place.requirement == at]
             choice = wanted.choices[places[0].choice]
@@ -346,7 +346,7 @@ class ManagerHistory:
 
 def _check_needs(kinds: list[str] | tuple[str, ...], needs: tuple[tuple[str, int], ...]) -> None:
     counts = {kind: kinds.count(kind) for kind in kinds}
-    assert tuple(sorted(counts.items())) == needs, f"{needs} were asked for, {counts} granted"
+    assert tuple(sorted(counts.items())) == needs, f"requested {needs}, granted {counts}"
 
 
 def _leaves(unit: ResourceUnit | None) -> list[ResourceUnit]:

@@ -1,8 +1,8 @@
-"""Drives one flow and one broker over a virtual node to the end, with everything checked after every event.
+"""Simulates one workflow with one scheduler on a virtual node, and checks all invariants after every event.
 
-Two phases. Until `faults.until` things go wrong: attempts fail, workers die, the node shrinks, the disk is full, the
-user cancels. Then the node is healed and everything that is left must finish. The driver is as dull as the live one: it
-performs commands and reports what became of them; a decision about scheduling in here would be a mistake.
+A run has two phases. Until `faults.until` there are faults: attempts fail, workers die, the node shrinks, the disk is
+full, the user cancels. Then the node is repaired and all remaining tasks must finish. The driver makes no scheduling
+decisions, like the live one: it executes commands and reports results.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from shoal.core.scheduler_messages import (
 )
 from shoal.sim.node import EventHeap, SimulatedBundle, Violation, VirtualNode, trace_digest
 from shoal.sim.oracle import Oracle, check_one_node
-from shoal.sim.scenario import CALM, Fates, SimulationScenario, draw_scenario
+from shoal.sim.scenario import CALM, OutcomeSampler, SimulationScenario, draw_scenario
 
 Entry = tuple[float, Event, list[Command]]
 
 
 class SimulationTrace(msgspec.Struct):
-    """Equal runs have equal digests, also in another process."""
+    """The recorded events and results of a run. Identical runs have identical digests, also in different processes."""
 
     seed: int
     entries: list[Entry] = []
     makespan: float = 0.0
     """When the last attempt ended."""
     utilisation: float = 0.0
-    """Share of the node's cores that was busy until then, whether or not the attempt succeeded."""
+    """Fraction of the node's cores that was busy until then, including failed attempts."""
     ends: dict[str, int] = {}
-    """How many tasks ended how."""
+    """Number of tasks by kind of end."""
     next_random: float = 0.0
-    """What the generator would have drawn next: equal only if the same number of draws was made."""
+    """The next number of the random generator: it shows that two runs have drawn equally often."""
 
     def lines(self) -> list[bytes]:
-        """One line of JSON per event: the canonical form."""
+        """One line of JSON per event, in a canonical form."""
         encode = msgspec.json.Encoder().encode
         return [encode(entry) for entry in self.entries]
 
@@ -69,11 +69,11 @@ class SimulationTrace(msgspec.Struct):
 MOST_EVENTS_PER_TASK = 400
 KILL_LATENCY = 0.01
 CAPS_PER_RUN = 15.0
-"""How often a throttle changes its mind."""
+"""Mean number of changed limits per run with a throttle."""
 
 
 class EndOfTurn(msgspec.Struct, frozen=True, eq=False):
-    """The running attempt of a place ends, if that has not been overtaken."""
+    """The running attempt of a slot ends, unless a kill came first."""
 
     place: SimulatedBundle
     turn: int
@@ -89,33 +89,33 @@ class Growth(msgspec.Struct, frozen=True, eq=False):
 
 
 class Strike(msgspec.Struct, frozen=True):
-    """A fault of some kind strikes the run."""
+    """A fault of this kind occurs."""
 
     kind: str
 
 
 class Heal(msgspec.Struct, frozen=True):
-    """From now on nothing goes wrong."""
+    """The end of all faults."""
 
 
 Item = EndOfTurn | Growth | Strike | Heal | TasksReady | TasksEnded | DrainEnded | TimePassed
 
 
 class SimulatedRun:
-    """One simulated run; `execute` may be called once. `trace` is complete up to the point where a check failed."""
+    """One simulated run; `execute` may be called once. If a check fails, `trace` is complete up to that event."""
 
-    def __init__(self, scenario: SimulationScenario, asks_why: int = 0) -> None:
-        """`asks_why`: after every so many events it is asked of all unfinished tasks why they do not run."""
+    def __init__(self, scenario: SimulationScenario, explain_interval: int = 0) -> None:
+        """`explain_interval`: interval, in events, of checks of `why` for all unfinished tasks; 0: no checks."""
         self.scenario = scenario
-        self.asks_why = asks_why
+        self.explain_interval = explain_interval
         self.answers: Counter[WaitCause] = Counter()
-        """How many there were of each kind."""
+        """Number of answers by cause."""
         self.faults = scenario.faults
         self.random = Random(2 * scenario.seed + 1)
-        self.whims = Random(-1 - scenario.seed)
-        """Of the throttle; they have nothing to do with what else happens."""
+        self.throttle_random = Random(-1 - scenario.seed)
+        """Random numbers of the throttle; separate, so that they do not change the rest of the scenario."""
         self.flow = DagFlow(scenario.graph)
-        self.broker = Scheduler(
+        self.scheduler = Scheduler(
             scenario.node,
             scenario.columns(),
             scenario.lanes(),
@@ -123,8 +123,8 @@ class SimulatedRun:
             seed=scenario.seed,
             patience=scenario.patience,
         )
-        self.fates = Fates(self.random, self.faults, len(scenario.graph))
-        self.node = VirtualNode(scenario.graph, scenario.node, scenario.durations, self.fates, scenario.peaks)
+        self.outcomes = OutcomeSampler(self.random, self.faults, len(scenario.graph))
+        self.node = VirtualNode(scenario.graph, scenario.node, scenario.durations, self.outcomes, scenario.peaks)
         self.oracle = Oracle(scenario.graph, scenario.node, scenario.learned())
         self.agenda: EventHeap[Item] = EventHeap()
         self.trace = SimulationTrace(scenario.seed)
@@ -133,17 +133,17 @@ class SimulatedRun:
 
     def execute(self) -> SimulationTrace:
         self._plan_faults()
-        self._tell(TasksReady(self.flow.ready()))
+        self._handle(TasksReady(self.flow.ready()))
         taken = 0
         while self.agenda:
             self._take(self.agenda.next())
             taken += 1
-            if self.asks_why and taken % self.asks_why == 0:
+            if self.explain_interval and taken % self.explain_interval == 0:
                 self._ask_why()
             if len(self.trace.entries) > MOST_EVENTS_PER_TASK * len(self.scenario.graph):
-                raise Violation("the run does not come to an end")
-        if not self.broker.idle() and not self.drained_for_good:
-            raise Violation(f"nothing is going to happen, but the broker holds {sorted(self.broker.state)}")
+                raise Violation("the run does not end")
+        if not self.scheduler.idle() and not self.drained_for_good:
+            raise Violation(f"no event is pending, but the scheduler still has {sorted(self.scheduler.state)}")
         trace = self.trace
         trace.ends = self.oracle.finish(self.flow.status)
         if trace.makespan:
@@ -152,18 +152,18 @@ class SimulatedRun:
         return trace
 
     def _ask_why(self) -> None:
-        """What has been handed out and is under way to the broker is in the agenda."""
+        """Checks the answers of `why`. Ready tasks on their way to the scheduler are among the pending events."""
         coming = {task for item in self.agenda.items() if isinstance(item, TasksReady) for task in item.tasks}
         since = {place.tasks[0][0]: place.started for place in self.node.places.values()}
-        books = self.scenario.graph, self.flow.status, self.broker
-        self.answers += check_one_node(*books, self.agenda.now, coming, since)
+        state = self.scenario.graph, self.flow.status, self.scheduler
+        self.answers += check_one_node(*state, self.agenda.now, coming, since)
 
-    def _tell(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         now = self.agenda.now
         self.oracle.before(event)
-        commands = self.broker.handle(now, event)
+        commands = self.scheduler.handle(now, event)
         self.trace.entries.append((now, event, commands))
-        check_broker(self.broker)
+        check_broker(self.scheduler)
         self.oracle.after(now, commands)
         self._perform(commands)
 
@@ -187,18 +187,18 @@ class SimulatedRun:
         if accepted:
             ready = TasksReady(self.flow.complete(accepted))
             if self.scenario.announces:
-                self._tell(ready)
+                self._handle(ready)
             elif ready.tasks:
                 self.agenda.after(self.random.choice((0.0, 0.005)), ready)
 
     def _schedule(self, place: SimulatedBundle) -> None:
         for at, name in enumerate(self.node.growing(place), 2):
-            when = place.started + place.fate.seconds * at / 4
+            when = place.started + place.planned.seconds * at / 4
             self.agenda.at(when, Growth(place, *place.tasks[0], name))
         self._schedule_end(place)
 
     def _schedule_end(self, place: SimulatedBundle) -> None:
-        self.agenda.at(place.started + place.fate.seconds, EndOfTurn(place, place.turn))
+        self.agenda.at(place.started + place.planned.seconds, EndOfTurn(place, place.turn))
 
     def _kill(self, task: int, attempt: int, outcome: AttemptOutcome) -> None:
         if self.random.random() < self.faults.slow_kills:
@@ -218,7 +218,7 @@ class SimulatedRun:
                 self._report(self._ends_falling_together(item))
             case Growth(place, task, attempt, name):
                 if place.number in self.node.places and place.tasks[0] == (task, attempt):
-                    self._tell(self.node.grow(place, name))
+                    self._handle(self.node.grow(place, name))
             case Strike(kind):
                 self._strike(kind)
             case Heal():
@@ -226,12 +226,12 @@ class SimulatedRun:
             case TimePassed():
                 if self._wake is not None and self.agenda.now >= self._wake:
                     self._wake = None
-                self._tell(item)
+                self._handle(item)
             case _:
-                self._tell(item)
+                self._handle(item)
 
     def _ends_falling_together(self, first: EndOfTurn) -> list[TaskResult]:
-        """What ends at the same moment is one batch, as in one wake-up of the engine."""
+        """Ends at the same time form one batch, as in one iteration of the live engine."""
         results: list[TaskResult] = []
         item: Item | None = first
         while isinstance(item, EndOfTurn):
@@ -264,7 +264,7 @@ class SimulatedRun:
                 self._report_later(
                     TaskResult(result.task, result.attempt, AttemptOutcome.OK, result.duration, result.used)
                 )
-        self._tell(TasksEnded(batch, self._announces()))
+        self._handle(TasksEnded(batch, self._announces()))
 
     def _report_later(self, result: TaskResult) -> None:
         delay = self.random.expovariate(1.0) * 2.0 * self.scenario.durations[result.task]
@@ -282,13 +282,17 @@ class SimulatedRun:
         self.agenda.at(self.faults.until, Heal())
 
     def _plan_caps(self) -> None:
-        when = self.agenda.now + self.whims.expovariate(CAPS_PER_RUN / self.faults.until) if self.faults.until else 0.0
+        when = (
+            self.agenda.now + self.throttle_random.expovariate(CAPS_PER_RUN / self.faults.until)
+            if self.faults.until
+            else 0.0
+        )
         if self.scenario.throttled and when < self.faults.until:
             self.agenda.at(when, Strike("caps"))
 
     def _change_caps(self) -> None:
         names = sorted({profile.category for profile in self.scenario.graph.profiles})
-        self._tell(CapsChanged({self.whims.choice(names): self.whims.choice((0, 1, 2, 3, None))}))
+        self._handle(CapsChanged({self.throttle_random.choice(names): self.throttle_random.choice((0, 1, 2, 3, None))}))
         self._plan_caps()
 
     def _plan_strike(self, kind: str) -> None:
@@ -320,7 +324,7 @@ class SimulatedRun:
             self._report(self.node.lose_worker(self.agenda.now, place))
 
     def _other_size(self) -> Resources:
-        """The whole node again, half the time; else less of some resources, more of others, or none at all."""
+        """The original size in half of the cases; otherwise less of some resources, more of others, or none at all."""
         node, random = self.scenario.node, self.random
         if random.random() < 0.5:
             return node
@@ -333,10 +337,11 @@ class SimulatedRun:
 
     def _change_capacity(self, capacity: Resources) -> None:
         self.node.capacity = capacity
-        self._tell(CapacityChanged(capacity))
+        self._handle(CapacityChanged(capacity))
 
     def _cancel(self) -> None:
-        """The user cancels a few tasks, rarely all; those that still wait are the flow's, the rest the broker's."""
+        """The user cancels a few tasks, rarely all of them. Waiting tasks belong to the dependency tracker, ready ones
+        to the scheduler."""
         tasks = [task for task, action in enumerate(self.scenario.graph.actions) if action is not None]
         if self.random.random() > 0.05:
             tasks = self.random.sample(tasks, min(len(tasks), self.random.randint(1, 3)))
@@ -344,46 +349,46 @@ class SimulatedRun:
             if self.flow.status[task] == TaskStatus.WAITING:
                 self.oracle.cancelled_waiting(task)
                 self.flow.fail([task])
-        self._tell(CancelRequested(tasks))
+        self._handle(CancelRequested(tasks))
 
     def _drain(self) -> None:
-        if self.broker.draining:
+        if self.scheduler.draining:
             return
-        self._tell(DrainRequested())
+        self._handle(DrainRequested())
         if self.random.random() < self.faults.final_drain:
             self.drained_for_good = True
         else:
             self.agenda.after(self.random.expovariate(self.faults.drains) / 4, DrainEnded())
 
     def _heal(self) -> None:
-        self.faults = self.fates.mix = CALM
+        self.faults = self.outcomes.mix = CALM
         self._change_capacity(self.scenario.node)
         if self.scenario.throttled:
-            self._tell(CapsChanged({profile.category: None for profile in self.scenario.graph.profiles}))
-        if self.broker.draining and not self.drained_for_good:
-            self._tell(DrainEnded())
+            self._handle(CapsChanged({profile.category: None for profile in self.scenario.graph.profiles}))
+        if self.scheduler.draining and not self.drained_for_good:
+            self._handle(DrainEnded())
 
 
 class SeedFailedError(AssertionError):
-    """A simulated run broke a rule; says how to see it again, and keeps the trace up to there."""
+    """A simulated run failed a check. The message has the command that reproduces it; `trace` has the events so far."""
 
     def __init__(self, trace: SimulationTrace, problem: Exception) -> None:
         super().__init__(
             f"seed {trace.seed}: {type(problem).__name__}: {problem}\n"
-            f"  to see it again: python -m shoal.sim --seed {trace.seed} --trace"
+            f"  reproduce with: python -m shoal.sim --seed {trace.seed} --trace"
         )
         self.trace = trace
 
 
-def run_seed(seed: int, asks_why: int = 0) -> SimulationTrace:
-    """Simulates the scenario of a seed; raises `SeedFailedError` if anything went wrong that must not."""
-    run = SimulatedRun(draw_scenario(seed), asks_why)
+def run_seed(seed: int, explain_interval: int = 0) -> SimulationTrace:
+    """Simulates the scenario of a seed; raises `SeedFailedError` if a check fails."""
+    run = SimulatedRun(draw_scenario(seed), explain_interval)
     try:
         return run.execute()
-    except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a defect as well
+    except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a bug, too
         raise SeedFailedError(run.trace, problem) from problem
 
 
 def simulate(scenario: SimulationScenario) -> SimulationTrace:
-    """Runs a scenario made by hand."""
+    """Simulates a given scenario."""
     return SimulatedRun(scenario).execute()

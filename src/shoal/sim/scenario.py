@@ -1,4 +1,5 @@
-"""What is simulated: a graph, a node, an order, durations and a mix of faults, all drawn from one seed."""
+"""Random scenarios for one node: a graph, a node, a queue order, task durations and a mix of faults, all from one
+seed."""
 
 from __future__ import annotations
 
@@ -20,30 +21,30 @@ from shoal.sim.synthetic_graphs import CATEGORIES, SHAPES, Profiles, several_lan
 
 
 class FaultMix(msgspec.Struct, frozen=True):
-    """Probabilities per attempt or per result, and rates per virtual second; 0 switches a kind off."""
+    """Fault probabilities per attempt or result, and fault rates per virtual second; 0 disables a kind of fault."""
 
     fails: float = 0.0
     crashes: float = 0.0
     hangs: float = 0.0
     """A hanging attempt ends at its timeout."""
     losses: float = 0.0
-    """The attempt comes back as lost, through no fault of its own."""
+    """The attempt is lost for a reason outside the task."""
     stubborn: float = 0.0
-    """Share of tasks whose first one or two attempts always fail."""
+    """Fraction of tasks whose first one or two attempts always fail."""
     duplicates: float = 0.0
     """Results that are reported twice, in the same batch or later."""
     echoes: float = 0.0
-    """Attempts that ended badly, for which word of success comes later: it must change nothing."""
+    """Failed attempts for which a late success report follows: it must have no effect."""
     slow_kills: float = 0.0
-    """Kills that come too late: the attempt ends as it would have."""
+    """Kills that come too late: the attempt ends as it would have without."""
     worker_losses: float = 0.0
     capacity_changes: float = 0.0
     cancels: float = 0.0
     drains: float = 0.0
     final_drain: float = 0.0
-    """Chance that a drain is never ended: the disk stays full and the run stops with tasks queued."""
+    """Probability that a drain never ends: the disk stays full and the run stops with queued tasks."""
     until: float = 0.0
-    """From this time on nothing goes wrong any more; what is left must finish."""
+    """No faults occur after this time, and all remaining tasks must finish."""
 
 
 CALM = FaultMix()
@@ -62,7 +63,8 @@ _MOST_PER_RUN = {"worker_losses": 20.0, "capacity_changes": 12.0, "cancels": 6.0
 
 
 def swarm(random: Random, horizon: float) -> FaultMix:
-    """A mix for a run that would take about `horizon` seconds without faults."""
+    """Draws a fault mix for a run of about `horizon` seconds without faults. Each kind of fault is left out at random,
+    so that rare combinations occur (swarm testing)."""
     chosen = {name: random.uniform(0.02, most) if random.random() < 0.5 else 0.0 for name, most in _LARGEST.items()}
     for name, most in _MOST_PER_RUN.items():
         chosen[name] = random.uniform(0.5, most) / horizon if random.random() < 0.4 else 0.0
@@ -70,45 +72,45 @@ def swarm(random: Random, horizon: float) -> FaultMix:
     return FaultMix(**chosen, until=random.uniform(0.5, 3.0) * horizon)
 
 
-class Fate(msgspec.Struct, frozen=True):
-    """How an attempt is going to end if nothing interferes, and after how long."""
+class PlannedOutcome(msgspec.Struct, frozen=True):
+    """Planned outcome and duration of an attempt, unless it is killed before."""
 
     outcome: AttemptOutcome
     seconds: float
 
 
-class Fates:
-    """Draws the fate of every attempt."""
+class OutcomeSampler:
+    """Draws the planned outcome of every attempt."""
 
     def __init__(self, random: Random, mix: FaultMix, tasks: int) -> None:
         self.random = random
         self.mix = mix
         self.stubborn = [random.randint(1, 2) if random.random() < mix.stubborn else 0 for _ in range(tasks)]
 
-    def draw(self, task: int, attempt: int, seconds: float, timeout: float | None) -> Fate:
+    def draw(self, task: int, attempt: int, seconds: float, timeout: float | None) -> PlannedOutcome:
         mix, random = self.mix, self.random
         if mix is CALM:
-            return Fate(AttemptOutcome.OK, seconds)
+            return PlannedOutcome(AttemptOutcome.OK, seconds)
         if attempt <= self.stubborn[task]:
-            return Fate(AttemptOutcome.FAILED, seconds)
+            return PlannedOutcome(AttemptOutcome.FAILED, seconds)
         ends_early = seconds * random.random()
         if random.random() < mix.fails:
-            return Fate(AttemptOutcome.FAILED, ends_early)
+            return PlannedOutcome(AttemptOutcome.FAILED, ends_early)
         if random.random() < mix.crashes:
-            return Fate(AttemptOutcome.CRASHED, ends_early)
+            return PlannedOutcome(AttemptOutcome.CRASHED, ends_early)
         if timeout is not None and random.random() < mix.hangs:
-            return Fate(AttemptOutcome.TIMEOUT, timeout)
+            return PlannedOutcome(AttemptOutcome.TIMEOUT, timeout)
         if random.random() < mix.losses:
-            return Fate(AttemptOutcome.LOST, ends_early)
-        return Fate(AttemptOutcome.OK, seconds)
+            return PlannedOutcome(AttemptOutcome.LOST, ends_early)
+        return PlannedOutcome(AttemptOutcome.OK, seconds)
 
 
 ONE_IN_THROTTLED = 4
-"""Seeds in which a throttle limits how many run together."""
+"""One in this number of seeds has a throttle that limits concurrency."""
 
 
 class SimulationScenario(msgspec.Struct):
-    """Everything a simulated run depends on besides the code."""
+    """The complete input of a simulated run."""
 
     seed: int
     graph: Graph
@@ -117,19 +119,20 @@ class SimulationScenario(msgspec.Struct):
     order: str = "fifo"
     faults: FaultMix = CALM
     bundled: bool = False
-    """Tasks are calls: several short ones may be started together."""
+    """Tasks are calls: several short ones may start as one batch."""
     announces: bool = True
-    """The driver promises ready tasks with the results, as the engine does; otherwise they come a little later."""
+    """The driver reports ready tasks together with the results, as the live engine does; otherwise a little later."""
     input_bytes: list[int] = []
     patience: int = PASSED_OVER_LIMIT
     peaks: list[Amounts] = []
-    """What each task uses of each of `SIZED`; nobody declared it, so it is learned. Empty: nothing is learned."""
+    """Peak use of each resource in `SIZED`, by task. It is not declared, so the scheduler learns it. Empty: no
+    learning."""
     throttled: bool = False
-    """How many tasks of a category run together changes as long as things go wrong."""
+    """The limits of categories change at random as long as there are faults."""
 
     def columns(self) -> TaskColumns:
         graph = self.graph
-        lanes = array("i", graph.profile)  # its own: tasks that exceed their size change lanes
+        lanes = array("i", graph.profile)  # a copy: tasks that exceed their size change lanes
         return TaskColumns(lanes, ranks(graph), self.input_bytes, upward_lengths(graph, self.durations))
 
     def lanes(self) -> list[Lane]:
@@ -145,7 +148,7 @@ class SimulationScenario(msgspec.Struct):
         ]
 
     def learned(self) -> list[tuple[str, ...]]:
-        """For each profile the resources that it leaves open and that are learned."""
+        """The resources of each profile that are not declared and therefore learned."""
         if not self.peaks:
             return [()] * len(self.graph.profiles)
         return [tuple(open_resources(profile, self.node)) for profile in self.graph.profiles]
@@ -157,7 +160,7 @@ class SimulationScenario(msgspec.Struct):
 
 
 def draw_scenario(seed: int) -> SimulationScenario:
-    """The scenario of a seed: small on purpose, so that thousands can be run."""
+    """Draws the scenario of a seed. Scenarios are small, so that thousands of them can be simulated."""
     random = Random(2 * seed)
     node = _draw_node(random)
     bundled = random.random() < 0.25
@@ -185,7 +188,7 @@ def draw_scenario(seed: int) -> SimulationScenario:
 
 
 def _draw_peaks(random: Random, node: Resources, tasks: int) -> tuple[Resources, list[Amounts]]:
-    """Peaks of a heavy-tailed kind, some above what the node has; and the node, which may have a disk for them."""
+    """Draws heavy-tailed peaks, some above the node's capacity; the returned node may have a disk for them."""
     if random.random() < 0.5:
         return node, []
     if random.random() < 0.5:
@@ -209,7 +212,7 @@ def _draw_node(random: Random) -> Resources:
 
 
 def _draw_durations(random: Random, bundled: bool) -> Callable[[], float]:
-    """Whole seconds make many ends fall together; calls are so short that they are bundled."""
+    """Durations in whole seconds cause many simultaneous ends; calls are short enough to be batched."""
     if bundled:
         return lambda: random.uniform(0.00005, 0.002)
     if random.random() < 0.5:

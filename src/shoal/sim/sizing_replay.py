@@ -1,9 +1,9 @@
-"""Replay of a trace of peaks and times under a way of sizing: throughput, waste and retries in virtual time.
+"""Replays a trace of task peaks and durations with different ways of sizing: throughput, waste and retries in virtual
+time. Contains the sizing policies, the trace format and the generated trace families.
 
-Nodes hold one resource. A task gets what the policy says when it starts; if its peak is larger it runs for nothing,
-for its full time (the slow-peaks model: peaks come last), and is tried again ahead of the tasks not yet started. The
-first of those that fit nowhere has a node kept free for it. Where traces come from is left to `sizing_traces`, the ways
-of sizing to `sizing_modes`.
+Nodes have one resource. A task is allocated what the policy says when it starts. If its peak is larger, it fails after
+its full duration (the slow-peaks model: peaks come last), and is retried before tasks that have not started. A node is
+kept free for the first retry that fits nowhere.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from shoal.core.policies.sizing.work_queue import BUCKETING_MODES, MODES, Attemp
 from shoal.errors import InputError
 
 MOST_PASSED = 30
-"""So many retries that do not fit are passed over in search of one that does."""
+"""Maximum number of retries that do not fit and are skipped in search of one that does."""
 
 
 class SizingTrace(msgspec.Struct):
-    """Tasks in the order in which they become ready; the columns are equally long."""
+    """Tasks in the order in which they become ready; all columns have the same length."""
 
     peaks: list[float]
     times: list[float]
@@ -39,25 +39,25 @@ class SizingTrace(msgspec.Struct):
 
 
 class SizingPolicy(Protocol):
-    """A way of sizing: told of every attempt, asked before every attempt."""
+    """A way of sizing: returns a size before every attempt, and learns from every result."""
 
     def ask(self, task: int, tried: Sequence[float]) -> float:
-        """The size for the next attempt of a task, after attempts of these sizes were exhausted."""
+        """The size for the next attempt of a task, after attempts with these sizes were exhausted."""
 
     def completed(self, task: int, tried: Sequence[float]) -> None: ...
     def exhausted(self, task: int, size: float, tried: Sequence[float]) -> None: ...
 
 
 class ReplayOutcome(msgspec.Struct):
-    """What one replay came to."""
+    """Totals of one replay."""
 
     tasks: int
     makespan: float
     retries: int
     allocated: float
-    """Size times time, over all attempts."""
+    """Size times duration, over all attempts."""
     used: float
-    """Peak times time, over all tasks."""
+    """Peak times duration, over all tasks."""
 
     @property
     def throughput(self) -> float:
@@ -66,12 +66,12 @@ class ReplayOutcome(msgspec.Struct):
 
     @property
     def waste(self) -> float:
-        """The share of what was allocated that was of no use."""
+        """Fraction of the allocation that was not used."""
         return 1.0 - self.used / self.allocated if self.allocated else 0.0
 
 
 def check(trace: SizingTrace, node: float) -> None:
-    """Refuses a task that no node can hold."""
+    """Raises InputError if a task is larger than a node."""
     for number, peak in enumerate(trace.peaks, 1):
         if peak > node:
             raise InputError(
@@ -81,7 +81,7 @@ def check(trace: SizingTrace, node: float) -> None:
 
 
 def replay(trace: SizingTrace, policy: SizingPolicy, node: float, workers: int) -> ReplayOutcome:
-    """Runs all tasks of the trace on equal nodes and says how it went."""
+    """Runs all tasks of the trace on identical nodes."""
     return _Replay(trace, policy, node, workers).run()
 
 
@@ -93,10 +93,10 @@ class _Replay:
         self.policy = policy
         self.size = node
         self.slack = 1e-9 * node
-        """Sums of fractions are not exact."""
+        """Tolerance for rounding errors in sums."""
         self.free = [node] * workers
         self.kept: int | None = None
-        """The node on which nothing new starts until the first of the waiting retries fits there."""
+        """The node that is kept free for the first waiting retry."""
         self.fresh = 0
         self.again: deque[int] = deque()
         self.tried: dict[int, list[float]] = {}
@@ -125,7 +125,7 @@ class _Replay:
             self.outcome.used += peak * seconds
             self.policy.completed(task, self.tried.pop(task, ()))
             return
-        assert size < self.size, "a task larger than the node was let in"
+        assert size < self.size, "a task is larger than the node"
         self.outcome.retries += 1
         tried = self.tried.setdefault(task, [])
         self.policy.exhausted(task, size, tried)
@@ -145,7 +145,7 @@ class _Replay:
             self.fresh += 1
 
     def _start(self, task: int, tried: Sequence[float], first: bool = False) -> bool:
-        """Starts a task where there is room for it, if anywhere; the kept node is for the first of the retries."""
+        """Starts a task on a node with enough room, if there is one; only the first retry may use the kept node."""
         size = min(self.size, self.policy.ask(task, tried))
         for node, free in enumerate(self.free):
             if free >= size - self.slack and (first or node != self.kept):
@@ -162,13 +162,13 @@ WORK_QUEUE_MODES = tuple(f"wq-{mode}" for mode in (*MODES, *BUCKETING_MODES))
 HINDSIGHT_MODES = ("perfect", "best-chain", "best-single", "no-retry")
 ALL_MODES = (*SIZER_MODES, *WORK_QUEUE_MODES, *HINDSIGHT_MODES)
 MOST_TRIALS = 8
-"""So many single first sizes, those that promise most, are tried for the best one in hindsight."""
+"""Number of single first sizes, the most promising ones, that are tried to find the best one in hindsight."""
 MOST_CUTS = 100
-"""So often at most bucketing cuts its buckets anew in a replay; each time it looks at all tasks."""
+"""Maximum number of times that bucketing recomputes its buckets in a replay; each time it reads all tasks."""
 
 
 class ReplaySetting:
-    """What all replays of one trace share."""
+    """The common input of all replays of one trace."""
 
     def __init__(self, trace: SizingTrace, node: float, workers: int, bucket: float = 250.0, seed: int = 0) -> None:
         self.trace = trace
@@ -180,21 +180,21 @@ class ReplaySetting:
         self.largest = max(trace.peaks)
 
     def run(self, mode: str) -> ReplayOutcome:
-        """The outcome of one mode; the best single size takes as many replays as there are sizes to try."""
+        """Replays with one mode; the best single size needs a replay for each candidate."""
         if mode == "best-single":
             trials = [self._replay(Steps(self, [size, self.share(self.largest)])) for size in self._single_sizes()]
             return max(trials, key=lambda outcome: outcome.throughput)
         return self._replay(POLICIES[mode](self))
 
     def share(self, size: float) -> float:
-        """The share of a node that as many equal tasks of this size get as fit there."""
+        """The size rounded up such that the same number of tasks shares a node equally."""
         return self.node / (self.node // size) if 0 < size <= self.node else self.node
 
     def _replay(self, policy: SizingPolicy) -> ReplayOutcome:
         return replay(self.trace, policy, self.node, self.workers)
 
     def _single_sizes(self) -> list[float]:
-        """Shares of a node, those with the least expected cost over the whole trace."""
+        """Candidate sizes with the least expected cost over the whole trace."""
         needs = self.needs()
         sizes, last = sorted(needs), self.share(self.largest)
         total = tail = sum(needs.values())
@@ -205,7 +205,7 @@ class ReplaySetting:
         return [size for _, size in sorted(costs)[:MOST_TRIALS]]
 
     def needs(self) -> dict[float, float]:
-        """Total durations of the tasks by the share of a node that each needs."""
+        """Total durations of tasks by the size that each needs, rounded as in `share`."""
         needs: dict[float, float] = {}
         for peak, seconds in zip(self.trace.peaks, self.trace.times, strict=True):
             size = self.share(max(peak, self.unit))
@@ -214,7 +214,7 @@ class ReplaySetting:
 
 
 class Learning:
-    """Our own sizing, one sizer per category."""
+    """Shoal's own sizing, with one sizer per category."""
 
     def __init__(self, setting: ReplaySetting, mode: str) -> None:
         self.setting = setting
@@ -239,7 +239,7 @@ class Learning:
 
 
 class WorkQueueLabels:
-    """Work Queue's automatic labels; the resource of the trace stands in the place of memory."""
+    """The automatic labels of Work Queue; the trace's resource takes the role of memory."""
 
     def __init__(self, setting: ReplaySetting, mode: str) -> None:
         self.setting = setting
@@ -265,13 +265,13 @@ class WorkQueueLabels:
         self._category(task).accumulate(AttemptSummary({"memory": trace.peaks[task]}, trace.times[task]), self.worker)
 
     def exhausted(self, task: int, size: float, tried: Sequence[float]) -> None:
-        # What is measured of a task that is ended over its limit lies a little above it.
+        # The measured peak of a task that was killed at its limit is slightly above the limit.
         summary = AttemptSummary({"memory": size + self.setting.unit}, self.setting.trace.times[task], normal=False)
         self._category(task).accumulate(summary, self.worker)
 
 
 class Bucketing:
-    """Work Queue's bucketing modes."""
+    """The bucketing modes of Work Queue."""
 
     def __init__(self, setting: ReplaySetting, mode: str) -> None:
         self.setting = setting
@@ -279,7 +279,7 @@ class Bucketing:
         self.random = Random(setting.seed)
         self.states: dict[str, BucketState] = {}
         self.drawn: dict[tuple[int, int], float] = {}
-        """Sizes by task and attempt: a task that waits keeps what was predicted for it."""
+        """Predicted sizes by task and attempt: a waiting task keeps its prediction."""
 
     def _state(self, task: int) -> BucketState:
         name = self.setting.trace.category(task)
@@ -301,11 +301,11 @@ class Bucketing:
             self.drawn.pop((task, attempt), None)
 
     def exhausted(self, task: int, size: float, tried: Sequence[float]) -> None:
-        """A retry is predicted from the size that was exhausted, which it is told of when it asks."""
+        """Does nothing: `ask` predicts a retry from the exhausted size in `tried`."""
 
 
 class Steps:
-    """The same sizes for all tasks, one after the other, then a whole node."""
+    """The same sequence of sizes for all tasks, ending with a whole node."""
 
     def __init__(self, setting: ReplaySetting, sizes: Sequence[float]) -> None:
         self.sizes = [*sizes, setting.node]
@@ -315,14 +315,14 @@ class Steps:
         return next(size for size in self.sizes if size > largest)
 
     def completed(self, task: int, tried: Sequence[float]) -> None:
-        """Nothing is learned."""
+        """Does nothing."""
 
     def exhausted(self, task: int, size: float, tried: Sequence[float]) -> None:
-        """Nothing is learned."""
+        """Does nothing."""
 
 
 class Perfect(Steps):
-    """Each task gets its own peak."""
+    """Each task is allocated exactly its peak."""
 
     def __init__(self, setting: ReplaySetting) -> None:
         super().__init__(setting, [])
@@ -333,7 +333,7 @@ class Perfect(Steps):
 
 
 def chain_in_hindsight(setting: ReplaySetting) -> Steps:
-    """The steps with the least expected cost over the whole trace."""
+    """The sequence of sizes with the least expected cost over the whole trace."""
     needs = setting.needs()
     sizes = sorted(needs)
     return Steps(setting, [sizes[at] for at in best_chain(sizes, [needs[size] for size in sizes])])
@@ -367,15 +367,18 @@ _COLUMNS = ("peak", "time", "category", "resource")
 
 
 def read_trace(lines: Iterable[str], file: str) -> dict[str, SizingTrace]:
-    """Traces by resource, in the order in which resources appear; without that column there is one, named ''."""
+    """Reads CSV; returns traces by resource, in order of appearance. Without a resource column there is one, named
+    ''."""
     rows = csv.reader(lines)
     header = next(rows, None)
     if header is None:
-        raise InputError("the trace is empty", file=file, remedy="its first line names the columns peak and time")
+        raise InputError("the trace is empty", file=file, remedy="name the columns peak and time in line 1")
     names = [name.strip().lower() for name in header]
     for name in ("peak", "time"):
         if name not in names:
-            raise InputError(f"the trace has no column {name!r}", file=file, line=1, remedy="name columns in line 1")
+            raise InputError(
+                f"the trace has no column {name!r}", file=file, line=1, remedy="name the columns in line 1"
+            )
     places = {name: names.index(name) for name in _COLUMNS if name in names}
     traces: dict[str, SizingTrace] = {}
     for row in rows:
@@ -407,7 +410,7 @@ def _number(text: str, what: str, file: str, line: int) -> float:
 
 
 def generate(family: str, tasks: int, seed: int) -> SizingTrace:
-    """A trace of a family; the same seed gives the same trace."""
+    """Generates a trace of a family; the same seed gives the same trace."""
     random = Random(f"{family} {seed}")
     draw = FAMILIES[family]
     peaks = [min(max(draw(random, task / tasks), _SMALLEST), _LARGEST) for task in range(tasks)]
@@ -415,7 +418,7 @@ def generate(family: str, tasks: int, seed: int) -> SizingTrace:
 
 
 def as_csv(trace: SizingTrace) -> list[str]:
-    """The lines of a file that `read_trace` reads."""
+    """Formats a trace as lines that `read_trace` accepts."""
     rows = zip(trace.peaks, trace.times, strict=True)
     return ["peak,time", *(f"{peak:.1f},{seconds:.2f}" for peak, seconds in rows)]
 
@@ -446,7 +449,7 @@ def _phase_change(random: Random, done: float) -> float:
 
 
 def _cms(random: Random, done: float) -> float:
-    """Like peak memory in an analysis of the CMS experiment: most tasks in a narrow hump, few in a long tail."""
+    """Resembles peak memory in an analysis of the CMS experiment: most tasks in a narrow peak, few in a long tail."""
     return random.gauss(900, 120) if random.random() < 0.9 else 1000 + random.expovariate(1 / 700)
 
 

@@ -1,8 +1,8 @@
-"""Seeded synthetic graphs, for the simulator, the tests and the benchmarks.
+"""Synthetic random graphs, for simulations, tests and benchmarks.
 
-Every shape takes a generator and a rough number of tasks and returns a closed graph whose commands do nothing in
-particular. Shapes say how tasks hang together; what the tasks ask for comes from `profiles`, one per category, so that
-the same shape is met with one lane or with several.
+Every shape function takes a random generator and an approximate number of tasks, and returns a complete graph with
+placeholder commands. The shape determines the dependencies. Resource requests come from `profiles`, one per category,
+so that the same shape can be used with one scheduling lane or with several.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shoal.core.resources import Resources
 from shoal.core.task import Profile
 
 Profiles = Mapping[str, Profile]
-"""Profile of each category; a category that is not named asks for one core."""
+"""Profile of each category; categories without a profile request one core."""
 
 
 def bag(random: Random, tasks: int, profiles: Profiles | None = None) -> Graph:
@@ -27,7 +27,7 @@ def bag(random: Random, tasks: int, profiles: Profiles | None = None) -> Graph:
 
 
 def chain(random: Random, tasks: int, profiles: Profiles | None = None) -> Graph:
-    """Each task reads what the one before made."""
+    """Each task reads the output of the one before."""
     build = _Maker(profiles)
     before: list[str] = []
     for number in range(tasks):
@@ -36,7 +36,7 @@ def chain(random: Random, tasks: int, profiles: Profiles | None = None) -> Graph
 
 
 def fan(random: Random, tasks: int, profiles: Profiles | None = None) -> Graph:
-    """One task, many that read its output, one that reads all of theirs."""
+    """One task, many readers of its output, and one reader of all their outputs."""
     build = _Maker(profiles)
     first = build.add("split", [], "fan/first")
     middle = [build.add("work", [first], f"fan/{number}") for number in range(max(1, tasks - 2))]
@@ -45,7 +45,7 @@ def fan(random: Random, tasks: int, profiles: Profiles | None = None) -> Graph:
 
 
 def fork_join(random: Random, tasks: int, profiles: Profiles | None = None) -> Graph:
-    """Stages of equal width with a group between them: a barrier that runs nothing and has no file."""
+    """Stages of equal width with a group between them: a barrier without an action and without files."""
     build = _Maker(profiles)
     width = random.randint(2, max(2, tasks // 2))
     barrier: list[int] = []
@@ -58,7 +58,7 @@ def fork_join(random: Random, tasks: int, profiles: Profiles | None = None) -> G
 
 
 def layered(random: Random, tasks: int, profiles: Profiles | None = None) -> Graph:
-    """Random layers; each task reads up to three files of the layer before, and now and then an older one."""
+    """Random layers; each task reads up to three files of the previous layer, and sometimes an older one."""
     build = _Maker(profiles)
     layers: list[list[str]] = []
     left = tasks
@@ -76,7 +76,7 @@ def layered(random: Random, tasks: int, profiles: Profiles | None = None) -> Gra
 
 
 def montage(random: Random, tasks: int, profiles: Profiles | None = None) -> Graph:
-    """Stages as in an image mosaic: project, fit the overlaps, one model of the background, correct, add, shrink."""
+    """Stages of an image mosaic: project, fit the overlaps, one model of the background, correct, add, shrink."""
     build = _Maker(profiles)
     images = max(2, tasks // 4)
     projected = [build.add("project", [f"raw/{at}"], f"projected/{at}") for at in range(images)]
@@ -94,7 +94,7 @@ def montage(random: Random, tasks: int, profiles: Profiles | None = None) -> Gra
 
 
 def tangle(random: Random, tasks: int, profiles: Profiles | None = None) -> Graph:
-    """Tasks of many categories, each behind some of those written before it, by files, by order or through a group."""
+    """Tasks of many categories that depend on random earlier ones, by files, by explicit order or through a group."""
     build = _Maker(profiles)
     files: list[str] = []
     numbers: list[int] = []
@@ -128,25 +128,25 @@ CATEGORIES = (
     *("layer0", "layer1", "layer2", "kind0", "kind1", "kind2", "kind3", "kind4"),
     *("project", "fit", "concatenate", "model", "correct", "add", "shrink"),
 )
-"""Every category the shapes use."""
+"""All categories that the shapes use."""
 
 
 def several_lanes(
     random: Random, node: Resources, retries: int = 0, timeout: float | None = None
 ) -> dict[str, Profile]:
-    """A profile per category whose requests differ and fit on the node: some narrow, some as wide as the node."""
+    """A profile per category with different requests that fit on the node: some small, some as large as the node."""
     profiles = {}
     for category in CATEGORIES:
-        asked = {}
+        requested = {}
         for name, amount in node.amounts:
             eighths = random.choice((1, 4, 4, 4, 8)) if name == "cores" else random.choice((0, 0, 1, 2, 4, 8))
-            asked[name] = amount * eighths // 8
-        profiles[category] = Profile(category, Resources.of(asked), random.randint(0, retries), timeout)
+            requested[name] = amount * eighths // 8
+        profiles[category] = Profile(category, Resources.of(requested), random.randint(0, retries), timeout)
     return profiles
 
 
 class _Maker:
-    """A builder that names commands after categories and knows the profiles."""
+    """A graph builder with commands named after categories, and with the profiles."""
 
     def __init__(self, profiles: Profiles | None) -> None:
         self.builder = GraphBuilder("<generated>")

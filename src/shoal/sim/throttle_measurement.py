@@ -1,7 +1,8 @@
-"""Runs controllers against the modelled node as a driver would live: samples, endings, periods, caps.
+"""Measures throttle controllers against the simulated node: runs them as a live driver would, finds the best fixed
+limits, and scores controllers relative to these.
 
-What there is to run never ends unless the scenario says so. The controller sees what a node can sense, with noise; what
-is kept of a run is the work that was really done, which it cannot see.
+The supply of tasks is endless unless the scenario limits it. The controller gets noisy measurements, as on a real node.
+The score uses the work that was really done, which the controller cannot see.
 """
 
 from __future__ import annotations
@@ -18,34 +19,34 @@ from shoal.core.policies.throttle.usage_model import UsageProfile
 from shoal.sim.throttled_node import AFTER, LIMIT, FluidNode, Party, Supply, ThrottleScenario
 
 SAMPLES = 8
-"""In a control period."""
+"""Samples in a control period."""
 ENDLESS = 1_000_000
 
 
 class ControlPeriod(msgspec.Struct, frozen=True):
-    """One control period as it was."""
+    """Record of one control period."""
 
     caps: Sequence[int]
-    """Per kind what was allowed in this period."""
+    """By kind, the limit in this period."""
     work: Sequence[float]
-    """Per kind the work done, in seconds of undisturbed tasks per second."""
+    """By kind, the work done, in seconds of undisturbed tasks per second."""
     running: Sequence[float]
-    """Per kind how many were under way in the end."""
+    """By kind, the number of running tasks at the end."""
     completed: Sequence[int]
     verdicts: Sequence[ThrottleVerdict | None]
-    """Per kind what the controller said at the beginning of the period."""
+    """By kind, the controller's decision at the start of the period."""
 
 
-class _Seat:
-    """A party at work."""
+class _PartyController:
+    """A party with its controller."""
 
     def __init__(self, party: Party, controller: Controller) -> None:
         self.party = party
         self.throttle = Throttle(controller)
 
 
-class Play:
-    """One run of a scenario."""
+class ThrottleSimulation:
+    """One simulated run of a throttle scenario."""
 
     def __init__(self, scenario: ThrottleScenario, make: Callable[[], Controller], seed: int) -> None:
         self.scenario = scenario
@@ -58,8 +59,8 @@ class Play:
         self.verdicts: list[ThrottleVerdict | None] = [None] * count
         self.completed = [0] * count
         parties = scenario.parties or (Party(tuple(range(count))),)
-        self.seats = [_Seat(party, make()) for party in parties]
-        self._seat_of = {kind: seat for seat in self.seats for kind in seat.party.kinds}
+        self.parties = [_PartyController(party, make()) for party in parties]
+        self._party_of = {kind: member for member in self.parties for kind in member.party.kinds}
         self._before = [dict(used) for used in self.node.used]
 
     def execute(self) -> list[ControlPeriod]:
@@ -68,17 +69,17 @@ class Play:
         for period in range(self.scenario.periods):
             if period in changes:
                 self.node.supply(changes[period])
-            for seat in self.seats:
-                if period >= seat.party.begins:
-                    self._decide(seat)
+            for member in self.parties:
+                if period >= member.party.begins:
+                    self._decide(member)
             steps.append(self._live(period))
         return steps
 
-    def _decide(self, seat: _Seat) -> None:
-        kinds = [kind for kind in seat.party.kinds if self.left[kind] or self.node.running[kind]]
+    def _decide(self, member: _PartyController) -> None:
+        kinds = [kind for kind in member.party.kinds if self.left[kind] or self.node.running[kind]]
         waiting = {self.names[kind]: self.left[kind] for kind in kinds}
         limits = {self.names[kind]: self.scenario.limits.get(self.names[kind], LIMIT) for kind in kinds}
-        verdicts = seat.throttle.decide(self.node.now, waiting, limits)
+        verdicts = member.throttle.decide(self.node.now, waiting, limits)
         for kind in kinds:
             verdict = self.verdicts[kind] = verdicts[self.names[kind]]
             cap = verdict.cap if verdict.cap is not None else LIMIT
@@ -102,11 +103,11 @@ class Play:
                     break
                 for one in ended:
                     self.completed[one.kind] += 1
-                    self._seat_of[one.kind].throttle.ended(node.now, self.names[one.kind], one.seconds)
+                    self._party_of[one.kind].throttle.ended(node.now, self.names[one.kind], one.seconds)
                     self._fill(one.kind)
-            for seat in self.seats:
-                if period >= seat.party.begins:
-                    seat.throttle.sample(node.now, self._sense(seat.party))
+            for member in self.parties:
+                if period >= member.party.begins:
+                    member.throttle.sample(node.now, self._sense(member.party))
             self._before = [dict(used) for used in node.used]
         seconds = node.now - begin
         done = [(after - before) / seconds for before, after in zip(work, node.work, strict=True)]
@@ -127,27 +128,27 @@ class Play:
 
 PERIODS = 30
 SETTLED = 3
-"""Periods at the beginning that do not count."""
+"""Number of periods at the start that do not count."""
 ENOUGH = 0.99
-"""The least number that does this part of the best is where the knee is."""
+"""The knee is the smallest limit with at least this fraction of the best work."""
 
 
 class Static:
-    """A controller that always says the same."""
+    """A controller with constant limits."""
 
     def __init__(self, caps: Mapping[str, int]) -> None:
         self.caps = caps
 
     def decide(self, now: float, period: Period) -> dict[str, ThrottleVerdict]:
         return {
-            name: ThrottleVerdict(self.caps[name], ControllerState.FIXED, "always so many") for name in period.turnout
+            name: ThrottleVerdict(self.caps[name], ControllerState.FIXED, "constant limit") for name in period.turnout
         }
 
     def know(self, category: str, profile: UsageProfile, start: int) -> None:
-        """Nothing follows from it."""
+        """Does nothing."""
 
     def widen(self, category: str, level: int) -> bool:
-        """It never changes."""
+        """Never changes a limit."""
         return False
 
     def profiles(self) -> dict[str, UsageProfile]:
@@ -155,28 +156,28 @@ class Static:
 
 
 class Best(msgspec.Struct, frozen=True):
-    """What fixed numbers come to."""
+    """The best fixed limits of a scenario."""
 
     caps: Sequence[int]
-    """Per kind the best number."""
+    """By kind, the best limit."""
     knees: Sequence[int]
-    """Per kind the least number that is nearly as good, with the others at their best."""
+    """By kind, the smallest limit that is nearly as good, with the others at their best."""
     work: float
 
 
 def static_work(scenario: ThrottleScenario, caps: Sequence[int], seeds: Sequence[int]) -> float:
-    """Work per second with these numbers, without the beginning."""
+    """Work per second with these limits, without the first periods."""
     names = [kind.name for kind in scenario.kinds]
     allowed = dict(zip(names, caps, strict=True))
     total = 0.0
     for seed in seeds:
-        steps = Play(scenario, lambda: Static(allowed), seed).execute()[SETTLED:]
+        steps = ThrottleSimulation(scenario, lambda: Static(allowed), seed).execute()[SETTLED:]
         total += sum(sum(step.work) for step in steps) / len(steps)
     return total / len(seeds)
 
 
 def candidates(most: int, fine: int) -> list[int]:
-    """All numbers up to twice `fine`, then ever fewer of the larger ones."""
+    """All numbers up to twice `fine`, then increasingly sparse larger ones."""
     found, number = [], 1
     while number <= most:
         found.append(number)
@@ -191,7 +192,7 @@ def best_static(
     most: int = 160,
     fine: int = 16,
 ) -> Best:
-    """The best fixed numbers while there is so much of each resource."""
+    """The best fixed limits for these amounts of each resource."""
     trial = msgspec.structs.replace(scenario, supplies=supplies, changes=(), periods=PERIODS, parties=())
     names = [kind.name for kind in scenario.kinds]
     tops = [min(most, scenario.limits.get(name, most)) for name in names]
@@ -212,7 +213,7 @@ def best_static(
 def _sweep(
     trial: ThrottleScenario, caps: Sequence[int], at: int, numbers: Sequence[int], seeds: Sequence[int]
 ) -> dict[int, float]:
-    """Work for each number of one kind; numbers far beyond the best are left out."""
+    """Work for each limit of one kind; stops far beyond the best one."""
     tried: dict[int, float] = {}
     best, since = 0.0, 0
     for number in numbers:
@@ -229,39 +230,41 @@ LASTING = 5
 
 
 class Score(msgspec.Struct, frozen=True):
-    """One run of one controller."""
+    """Result of one run of one controller."""
 
     work: float
-    """Of the best fixed numbers' work, after `AFTER` periods (after a change of capacity, after its eight)."""
+    """Relative to the best fixed limits, from `AFTER` periods after the start and `follow` periods after a change of
+    capacity."""
     early: float
-    """The same over the `AFTER` periods that follow those."""
+    """The same over the first `AFTER` periods of that time."""
     changes: float
-    """The share of those periods in which the number of tasks changed, of the kind that changed most often."""
+    """Fraction of those periods in which the limit changed, for the kind with most changes."""
     followed: int | None
-    """Periods until a change of capacity was followed, the slowest; None if there was none, -1 if never."""
+    """Periods until the controller had adapted to a change of capacity, for the slowest change; None if there was none,
+    -1 if it never adapted."""
     levels: Sequence[float]
-    """Per kind the mean number allowed, after `AFTER` periods."""
+    """By kind, the mean limit after `AFTER` periods."""
 
 
-class Yardstick(msgspec.Struct, frozen=True):
-    """The best fixed numbers of each stretch of a scenario."""
+class BestLimits(msgspec.Struct, frozen=True):
+    """The best fixed limits of each segment of a scenario."""
 
     bests: Sequence[Best]
 
 
-def yardstick(scenario: ThrottleScenario, seeds: Sequence[int] = (1,), fine: int = 16) -> Yardstick:
+def best_limits(scenario: ThrottleScenario, seeds: Sequence[int] = (1,), fine: int = 16) -> BestLimits:
     stretches = [scenario.supplies, *(supplies for _, supplies in scenario.changes)]
-    return Yardstick([best_static(scenario, supplies, seeds, fine=fine) for supplies in stretches])
+    return BestLimits([best_static(scenario, supplies, seeds, fine=fine) for supplies in stretches])
 
 
 def score(
-    scenario: ThrottleScenario, make: Callable[[], Controller], seed: int, stick: Yardstick, follow: int = 8
+    scenario: ThrottleScenario, make: Callable[[], Controller], seed: int, reference: BestLimits, follow: int = 8
 ) -> Score:
-    """Plays the scenario and compares."""
-    steps = Play(scenario, make, seed).execute()
+    """Runs the scenario and compares it with the best fixed limits."""
+    steps = ThrottleSimulation(scenario, make, seed).execute()
     counted: list[tuple[int, float]] = []
     followed: int | None = None
-    for number, ((begin, end), best) in enumerate(zip(scenario.segments(), stick.bests, strict=True)):
+    for number, ((begin, end), best) in enumerate(zip(scenario.segments(), reference.bests, strict=True)):
         skipped = AFTER if number == 0 else follow
         counted += [(at, sum(steps[at].work) / best.work) for at in range(begin + skipped, end)]
         if number:
@@ -289,19 +292,19 @@ def _followed(steps: Sequence[ControlPeriod], best: Best) -> int:
 
 
 class Sharing(msgspec.Struct, frozen=True):
-    """Two runs at one server."""
+    """How two runs share one server."""
 
     first: float
-    """The first's share of the work done."""
+    """The first run's fraction of the work done."""
     latency: float
-    """The time of tasks in multiples of that of an undisturbed one."""
+    """Task duration relative to an undisturbed task."""
     used: float
-    """How much of the server is used."""
+    """Utilisation of the server."""
 
 
 def sharing(scenario: ThrottleScenario, make: Callable[[], Controller], seed: int, settle: int = 30) -> Sharing:
-    """What becomes of two runs, from so many periods after the second has come."""
-    steps = Play(scenario, make, seed).execute()[scenario.parties[1].begins + settle :]
+    """Measures sharing from `settle` periods after the start of the second run."""
+    steps = ThrottleSimulation(scenario, make, seed).execute()[scenario.parties[1].begins + settle :]
     work = [sum(step.work[kind] for step in steps) for kind in (0, 1)]
     running = sum(sum(step.running) for step in steps)
     capacity = 1 / scenario.kinds[0].phases[0].use["server"]

@@ -1,9 +1,10 @@
-"""A node as a fluid: tasks in phases share capacities, and all are slowed down alike where there is too little.
+"""A fluid model of a node for throttle simulations: tasks in phases share capacities and slow down under contention;
+and the scenarios that controllers are measured with.
 
-A phase of a task uses so much of each resource while it goes at full speed. If the phases under way ask for more of a
-resource than there is, they get it in proportion, so each is as fast as its scarcest resource lets it be. Beyond the
-knee a resource may lose capacity (thrashing). A resource may be outside: then nobody on the node sees how busy it is.
-What is started when is left to `play`.
+A phase of a task uses a fixed amount of each resource at full speed. If the running phases request more of a resource
+than exists, they share it in proportion, so the speed of each is limited by its scarcest resource. With too many
+requests a resource may lose capacity (thrashing). A resource may be outside the node: its use is then not measurable.
+The node makes no decisions; `shoal.sim.throttle_measurement` starts the tasks.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ import msgspec
 
 
 class TaskPhase(msgspec.Struct, frozen=True):
-    """A part of a task: its share of the task's time, and its use of each resource at full speed."""
+    """A part of a task: its fraction of the task's duration, and its use of each resource at full speed."""
 
     share: float
     use: Mapping[str, float]
 
 
 class TaskKind(msgspec.Struct, frozen=True):
-    """What the tasks of a category are like."""
+    """Properties of the tasks of a category."""
 
     name: str
     phases: Sequence[TaskPhase]
     seconds: float = 2.0
-    """The mean time of a task that nothing slows down."""
+    """Mean duration of a task at full speed."""
     spread: float = 0.2
-    """Times differ evenly by this share of the mean, both ways."""
+    """Durations are uniform in this relative range around the mean."""
     tail: float = 0.0
-    """If not zero, times have a Pareto distribution with this exponent instead, cut at 50 times the mean."""
+    """If not zero, durations instead have a Pareto distribution with this exponent, truncated at 50 times the mean."""
     rounds: int = 1
-    """How often a task goes through its phases."""
+    """Number of times that a task repeats its phases."""
 
     def draw(self, random: Random) -> float:
         if self.tail:
@@ -45,46 +46,46 @@ class TaskKind(msgspec.Struct, frozen=True):
 
 
 class Supply(msgspec.Struct, frozen=True):
-    """How much there is of a resource, as shares of what a node seems to have."""
+    """Amount of a resource, relative to the nominal capacity of the node."""
 
     capacity: float = 1.0
     thrashing: float = 0.0
-    """The share of the capacity lost for each time the capacity that is asked for beyond it."""
+    """Fraction of the capacity that is lost per unit of relative excess demand."""
     outside: bool = False
-    """It is shared with others, and its use is not sensed."""
+    """The resource is shared with others, and its use is not measurable."""
     honest: bool = True
-    """What is lost by thrashing is not seen as use. If not, the resource looks busy all the same."""
+    """Capacity lost by thrashing is not measured as use. If False, the resource looks busy nevertheless."""
 
-    def useful(self, asked: float) -> float:
-        """What is left of the capacity if so much is asked for."""
-        if asked <= self.capacity:
+    def useful(self, demand: float) -> float:
+        """The usable capacity with this total demand."""
+        if demand <= self.capacity:
             return self.capacity
-        return self.capacity * max(0.2, 1.0 - self.thrashing * (asked / self.capacity - 1.0))
+        return self.capacity * max(0.2, 1.0 - self.thrashing * (demand / self.capacity - 1.0))
 
 
 class _Task(msgspec.Struct):
     kind: int
     begin: float
     work: float
-    """Its time if nothing slows it down."""
+    """Its duration at full speed."""
     phase: int
     left: int
-    """Phases still to come, with the one it is in."""
+    """Number of remaining phases, including the present one."""
     mark: int
 
 
 class EndedTask(msgspec.Struct, frozen=True):
-    """A task that is over."""
+    """A task that has ended."""
 
     at: float
     kind: int
     seconds: float
     mark: int = -1
-    """What it was started with."""
+    """The mark that was passed to `start`."""
 
 
 class FluidNode:
-    """Tasks under way, and what they use."""
+    """Running tasks, and the resources that they use."""
 
     def __init__(self, kinds: Sequence[TaskKind], supplies: Mapping[str, Supply], random: Random) -> None:
         self.kinds = kinds
@@ -92,27 +93,27 @@ class FluidNode:
         self.now = 0.0
         self.running = [0] * len(kinds)
         self.work = [0.0] * len(kinds)
-        """Per kind the work done so far, in seconds of tasks at full speed."""
+        """By kind, the work done so far, in seconds of tasks at full speed."""
         self.used: list[dict[str, float]] = [dict.fromkeys(supplies, 0.0) for _ in kinds]
-        """Per kind what was used of each resource: shares times seconds."""
+        """By kind, the use of each resource: fraction times seconds."""
         self._slots = [(kind, phase) for kind, each in enumerate(kinds) for phase in range(len(each.phases))]
         self._slot_of = {pair: at for at, pair in enumerate(self._slots)}
         self._counts = [0] * len(self._slots)
         self._clocks = [0.0] * len(self._slots)
-        """Per kind of phase the work done by a task that has been in it since the beginning."""
+        """By phase of each kind, the work that a task would have done if it had been in that phase since time 0."""
         self._ends: list[list[tuple[float, int, _Task]]] = [[] for _ in self._slots]
         self._serial = 0
         self.supply(supplies)
 
     def supply(self, supplies: Mapping[str, Supply]) -> None:
-        """From now on there is so much of each resource."""
+        """Sets the amount of each resource from now on."""
         self.supplies = dict(supplies)
         self._known: dict[tuple[int, ...], tuple[list[float], list[dict[str, float]]]] = {}
 
     def start(self, kind: int, work: float | None = None, mark: int = -1) -> None:
-        """Begins a task; its time, if nothing slows it down, is `work`, or drawn."""
+        """Starts a task; `work` is its duration at full speed, otherwise it is random."""
         what = self.kinds[kind]
-        # Tasks do not march in step: each begins somewhere in its round of phases.
+        # Each task starts at a random phase, because tasks of a real run are not synchronised.
         first = self.random.randrange(len(what.phases)) if len(what.phases) > 1 else 0
         self.running[kind] += 1
         seconds = what.draw(self.random) if work is None else work
@@ -127,7 +128,7 @@ class FluidNode:
         heappush(self._ends[slot], (self._clocks[slot] + work, self._serial, task))
 
     def _speeds(self) -> tuple[list[float], list[dict[str, float]]]:
-        """Per kind of phase its speed, and per kind of task what is used of each resource at that speed."""
+        """By phase of each kind its speed, and by kind the use of each resource at that speed."""
         key = tuple(self._counts)
         found = self._known.get(key)
         if found is None:
@@ -135,13 +136,13 @@ class FluidNode:
         return found
 
     def _share_out(self) -> tuple[list[float], list[dict[str, float]]]:
-        asked = dict.fromkeys(self.supplies, 0.0)
+        demand = dict.fromkeys(self.supplies, 0.0)
         uses = [self.kinds[kind].phases[phase].use for kind, phase in self._slots]
         for count, use in zip(self._counts, uses, strict=True):
             for name, amount in use.items():
-                asked[name] += count * amount
+                demand[name] += count * amount
         factor = {
-            name: min(1.0, supply.useful(asked[name]) / asked[name]) if asked[name] else 1.0
+            name: min(1.0, supply.useful(demand[name]) / demand[name]) if demand[name] else 1.0
             for name, supply in self.supplies.items()
         }
         speeds = [min((factor[name] for name in use), default=1.0) for use in uses]
@@ -149,12 +150,12 @@ class FluidNode:
         for (kind, _), count, use, speed in zip(self._slots, self._counts, uses, speeds, strict=True):
             for name, amount in use.items():
                 supply = self.supplies[name]
-                seen = speed if supply.honest else max(speed, min(1.0, supply.capacity / asked[name]))
+                seen = speed if supply.honest else max(speed, min(1.0, supply.capacity / demand[name]))
                 used[kind][name] += count * amount * seen
         return speeds, used
 
     def advance(self, until: float) -> list[EndedTask]:
-        """Lets time pass until the first task ends, or until then; tasks that go on to another phase do so."""
+        """Advances time until the first task ends, or to `until`; tasks move on to their next phases meanwhile."""
         while True:
             speeds, used = self._speeds()
             soonest, slot = until - self.now, -1
@@ -190,46 +191,46 @@ class FluidNode:
 
 CORES = 16
 LIMIT = 400
-"""How many tasks of a category the contract admits together, if nothing else is said."""
+"""Default maximum number of concurrent tasks of a category."""
 AFTER = 15
-"""Control periods until a controller has to be there."""
+"""Control periods after which a controller must have converged."""
 PERIODS = 90
 
 
 class Party(msgspec.Struct, frozen=True):
-    """A run of its own: it sees and throttles only its own categories."""
+    """A separate run on the node: it sees and throttles its own categories only."""
 
     kinds: Sequence[int]
     begins: int = 0
-    """The control period in which it comes."""
+    """The control period in which it starts."""
 
 
 class ThrottleScenario(msgspec.Struct, frozen=True):
-    """Kinds of tasks, what there is for them, and when that changes."""
+    """Kinds of tasks, resources, and changes of these over time."""
 
     name: str
     kinds: Sequence[TaskKind]
     supplies: Mapping[str, Supply]
     changes: Sequence[tuple[int, Mapping[str, Supply]]] = ()
-    """Control periods from which there is something else."""
+    """Control periods with new amounts of resources."""
     noise: float = 0.01
-    """Standard deviation of each sensed share."""
+    """Standard deviation of each measurement."""
     periods: int = PERIODS
     limits: Mapping[str, int] = {}
-    """What the contract admits, where it is not `LIMIT`."""
+    """Maximum number of concurrent tasks by category, where it is not `LIMIT`."""
     amounts: Mapping[str, int] = {}
-    """How many tasks a category has, where there is an end to them."""
+    """Number of tasks by category, where it is finite."""
     parties: Sequence[Party] = ()
-    """Empty if all is one run."""
+    """Empty if there is a single run."""
 
     def segments(self) -> list[tuple[int, int]]:
-        """Stretches of periods between changes."""
+        """The ranges of periods between changes."""
         edges = [0, *(period for period, _ in self.changes), self.periods]
         return list(pairwise(edges))
 
 
 def plain(name: str, seconds: float = 2.0, spread: float = 0.2, tail: float = 0.0, **use: float) -> TaskKind:
-    """Tasks that use the same all the time."""
+    """Tasks with constant resource use."""
     return TaskKind(name, (TaskPhase(1.0, use),), seconds, spread, tail)
 
 
@@ -263,7 +264,7 @@ def _together(count: int) -> ThrottleScenario:
 
 
 def scenarios() -> list[ThrottleScenario]:
-    """Those of the bar."""
+    """The scenarios in which a controller must reach its target score."""
     return [
         ThrottleScenario("CPU-bound", (plain("compute", cpu=1 / CORES),), {"cpu": Supply(1.0, 0.05)}),
         ThrottleScenario("network plateau at 60 %", (plain("fetch", network=0.06, cpu=0.005),), _network(0.6)),
@@ -280,7 +281,7 @@ def scenarios() -> list[ThrottleScenario]:
 
 
 def further() -> list[ThrottleScenario]:
-    """More than the bar asks for: where use says nothing, or lies."""
+    """Further scenarios, in which measured use tells nothing or misleads."""
     server = {"cpu": Supply(), "server": Supply(outside=True)}
     return [
         ThrottleScenario("server outside, unseen", (plain("call", server=0.1, cpu=0.001),), server),
@@ -303,7 +304,8 @@ def further() -> list[ThrottleScenario]:
 def shared(
     seen: bool = False, seconds: float = 2.0, capacity: float = 20, later: int = 12, periods: int = 150
 ) -> ThrottleScenario:
-    """Two runs that share a server; the second comes later. `seen`: its use is a plateau of the link."""
+    """Two runs that share a server; the second starts later. With `seen`, the server's use shows as a plateau of the
+    network."""
     use = {"server": 1 / capacity, **({"network": 0.02} if seen else {}), "cpu": 0.001}
     kinds = (plain("first", seconds, **use), plain("second", seconds, **use))
     supplies = {"cpu": Supply(), "network": Supply(), "server": Supply(outside=True)}

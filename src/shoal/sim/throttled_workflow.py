@@ -1,8 +1,10 @@
-"""A whole workflow on one modelled node under a throttle: the real flow, broker and governor, in virtual time.
+"""A whole workflow on one simulated node under a throttle: the real dependency tracker, scheduler and throttle
+controller, in virtual time.
 
-The node is the fluid of `node`: tasks of a category use so much of processors, disk, network and of one thing outside
-that bears only so many of them, and are slowed down where there is too little. So throttles can be compared before any
-task is run. What tasks use is an argument, since it is learned elsewhere; undeclared memory is not modelled.
+The node is the fluid model of `shoal.sim.throttled_node`. Tasks of a category use processors, disk, network and
+possibly a resource outside the node that serves a limited number of them, and slow down under contention. This allows a
+comparison of throttles before any task runs. Resource use is an input, because it is learned elsewhere; undeclared
+memory is not modelled.
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ NEVER = float("inf")
 
 
 class TaskDemand(msgspec.Struct, frozen=True):
-    """What one task of a category uses while nothing slows it down."""
+    """Resource use of one task of a category at full speed."""
 
     use: Mapping[str, float]
-    """Of `COMPRESSIBLE`, as shares of what the node has."""
+    """For each resource in `COMPRESSIBLE`, the fraction of the node's capacity."""
     bears: int = 0
-    """So many of them keep something outside the node busy; 0 if nothing is known of that."""
+    """Number of tasks that saturate a resource outside the node; 0 if unknown."""
     speed: float = 1.0
-    """How much shorter its tasks are undisturbed than the durations given."""
+    """Duration at full speed relative to the given durations."""
 
 
 class ThrottledSimulation(msgspec.Struct, frozen=True):
@@ -46,11 +48,11 @@ class ThrottledSimulation(msgspec.Struct, frozen=True):
     throttle: str
     makespan: float
     processors: float
-    """The share of the processors' time that tasks used."""
+    """Fraction of CPU time that tasks used."""
     together: dict[str, float]
-    """By category how many ran at once, in the mean over the time in which any did."""
+    """By category, the mean number of concurrent tasks while any were running."""
     most: int
-    """How many ran at once, at most."""
+    """Maximum number of concurrent tasks."""
 
 
 class ThrottledRun:
@@ -67,14 +69,14 @@ class ThrottledRun:
         wanted: bytearray | None = None,
         order: str = DEFAULT_ORDER,
     ) -> None:
-        """Tasks that run nothing take no time, whatever `durations` says. Every task must fit on the node."""
+        """Groups take no time, whatever `durations` has. Every task must fit on the node."""
         self.regime = regime
         self.flow = DagFlow(graph, wanted)
         counted = [action is not None and (wanted is None or wanted[task]) for task, action in enumerate(graph.actions)]
         seconds = [length if counts else 0.0 for length, counts in zip(durations, counted, strict=True)]
         columns = TaskColumns(graph.profile, ranks(graph), (), upward_lengths(graph, seconds))
-        self.broker = Scheduler(node, columns, lanes_under(graph, regime), order=order)
-        self.governor = ThrottleController(regime, self.broker, whole_cores(node))
+        self.scheduler = Scheduler(node, columns, lanes_under(graph, regime), order=order)
+        self.throttle = ThrottleController(regime, self.scheduler, whole_cores(node))
         categories = list(dict.fromkeys(profile.category for profile in graph.profiles))
         number = {name: at for at, name in enumerate(categories)}
         self.categories = categories
@@ -93,13 +95,13 @@ class ThrottledRun:
         self._busy = [0.0] * len(categories)
 
     def execute(self) -> ThrottledSimulation:
-        node, broker, governor = self.node, self.broker, self.governor
+        node, scheduler, throttle = self.node, self.scheduler, self.throttle
         ready = self.flow.ready()
-        self._settle(broker.handle(0.0, governor.begin(ready)))
-        self._settle(broker.handle(0.0, TasksReady(ready)))
+        self._settle(scheduler.handle(0.0, throttle.begin(ready)))
+        self._settle(scheduler.handle(0.0, TasksReady(ready)))
         tick = SAMPLE_SECONDS if self.regime.learns else NEVER
-        while not broker.idle():
-            assert tick < NEVER or any(node.running), "tasks wait for what will not happen"
+        while not scheduler.idle():
+            assert tick < NEVER or any(node.running), "tasks wait for an event that never comes"
             self._advance(tick)
             if node.now >= tick:
                 tick += SAMPLE_SECONDS
@@ -113,7 +115,7 @@ class ThrottledRun:
         return ThrottledSimulation(self.regime.name, node.now, cpu / node.now if node.now else 0.0, together, self.most)
 
     def _advance(self, until: float) -> None:
-        """Until a task ends, or until then."""
+        """Advances until a task ends, or to `until`."""
         node = self.node
         before, running = node.now, list(node.running)
         ended = node.advance(until)
@@ -125,17 +127,17 @@ class ThrottledRun:
             results = [
                 TaskResult(one.mark, self.attempts.pop(one.mark), AttemptOutcome.OK, one.seconds) for one in ended
             ]
-            self.governor.ended(node.now, results)
-            self._settle(self.broker.handle(node.now, TasksEnded(results, ready_follows=True)))
+            self.throttle.ended(node.now, results)
+            self._settle(self.scheduler.handle(node.now, TasksEnded(results, ready_follows=True)))
 
     def _look(self) -> None:
-        """What a driver does twice a second."""
-        now, governor = self.node.now, self.governor
-        if governor.wants_sample(now):
-            governor.sample(now, self._sense())
-        caps = governor.look(now)
+        """The periodic work of a live driver, twice a second."""
+        now, throttle = self.node.now, self.throttle
+        if throttle.wants_sample(now):
+            throttle.sample(now, self._sense())
+        caps = throttle.look(now)
         if caps is not None:
-            self._settle(self.broker.handle(now, caps))
+            self._settle(self.scheduler.handle(now, caps))
 
     def _sense(self) -> NodeSample:
         seconds = self.node.now - self._sampled
@@ -148,11 +150,11 @@ class ThrottledRun:
         }
         self._seen, self._sampled = [dict(used) for used in self.node.used], self.node.now
         return NodeSample(
-            user=shares["cpu"], disk=shares["disk"], network=shares["network"], running=self.governor.running()
+            user=shares["cpu"], disk=shares["disk"], network=shares["network"], running=self.throttle.running()
         )
 
     def _settle(self, commands: list[Command]) -> None:
-        """Does what the broker says; what becomes ready by that goes straight back to it."""
+        """Executes the scheduler's commands; tasks that become ready go back to it immediately."""
         while commands:
             accepted: list[int] = []
             for command in commands:
@@ -164,11 +166,11 @@ class ThrottledRun:
                 elif isinstance(command, Accept):
                     accepted.append(command.task)
             ready = self.flow.complete(accepted) if accepted else []
-            commands = self.broker.handle(self.node.now, TasksReady(ready)) if accepted else []
+            commands = self.scheduler.handle(self.node.now, TasksReady(ready)) if accepted else []
 
 
 def lanes_under(graph: Graph, regime: Regime) -> list[Lane]:
-    """One lane per profile; nothing is bundled, since starting a task costs nothing here."""
+    """One lane per profile, without batches, since starting a task costs nothing here."""
     lanes = []
     for profile in graph.profiles:
         resources, elastic = profile.resources, regime.limits and not profile.declares("cores")

@@ -1,7 +1,7 @@
-"""Simulated workers for a scheduler: virtual time, seeded durations and failures, machines that are lost.
+"""Simulated workers for the GSPC schedulers: virtual time, random durations and failures, lost machines.
 
-It carries out commands as real workers would and answers every `SubmitTaskCommand` once. On the way it holds the
-scheduler to what must be true: nothing is run on units that another task still uses. Real workers are `shoal.runtime`.
+The pool executes commands as real workers would, and replies to every `SubmitTaskCommand` once. Meanwhile it checks
+that no task runs on units that another task still uses. Real workers are in `shoal.runtime`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from shoal.resources.scheduler_interface import (
 )
 
 ENDING_SECONDS = 0.01
-"""How long a task takes to end that was cancelled."""
+"""Seconds that a cancelled task takes to end."""
 
 
-class Ran(msgspec.Struct, frozen=True):
-    """One attempt as it ran."""
+class AttemptLog(msgspec.Struct, frozen=True):
+    """Record of one attempt."""
 
     task: int
     name: str
@@ -45,8 +45,8 @@ class Ran(msgspec.Struct, frozen=True):
     """`done`, `failed` or `stopped`."""
 
 
-class Loss(msgspec.Struct, frozen=True):
-    """A machine that is lost at a moment."""
+class MachineLoss(msgspec.Struct, frozen=True):
+    """A machine that is lost at a given time."""
 
     at: float
     machine: str
@@ -59,12 +59,12 @@ class _UnderWay:
     def __init__(self, submit: SubmitTaskCommand, began: float) -> None:
         self.submit, self.began = submit, began
         self.is_broken = False
-        """Whether a machine of it is lost, so that no result can come any more."""
+        """Whether one of its machines is lost, so that no result can arrive any more."""
         self.paths = [(submit.location, path) for place in submit.grant.places for path in place.units]
 
 
 class Pool:
-    """Drives one scheduler to the end of what it can do."""
+    """Drives one scheduler until it has nothing more to do."""
 
     def __init__(
         self,
@@ -74,44 +74,45 @@ class Pool:
         seconds: Callable[[SubmitTaskCommand], float] | None = None,
         gives: Callable[[SubmitTaskCommand], object] | None = None,
         failing: float = 0.0,
-        losses: Sequence[Loss] = (),
+        losses: Sequence[MachineLoss] = (),
     ) -> None:
-        """`seconds` is how long a task takes, `gives` what it returns, `failing` the share of attempts that fail."""
+        """`seconds` returns the duration of a task, `gives` its return value; `failing` is the probability that an
+        attempt fails."""
         self.scheduler = scheduler
         self._ending = scheduler.flow if isinstance(scheduler.flow, EndingFlow) else None
         self.now = 0.0
-        self.ran: list[Ran] = []
+        self.ran: list[AttemptLog] = []
         self.most_waiting = 0
         self._dice = Random(seed)
         self._seconds = seconds or (lambda submit: self._dice.uniform(0.1, 2.0))
         self._gives = gives or (lambda submit: None)
         self._failing = failing
-        self._queue: list[tuple[float, int, Event | Loss]] = []
+        self._queue: list[tuple[float, int, Event | MachineLoss]] = []
         self._serial = 0
         self._under_way: dict[tuple[int, int], _UnderWay] = {}
         self._used: dict[tuple[str, str], int] = {}
-        """Paths of units in use, each with its task."""
+        """Paths of units in use, with the task that uses each."""
         for loss in losses:
             self._post(loss.at, loss)
 
     def run(self) -> float:
-        """Until nothing happens any more; the time that took."""
+        """Runs until no events are left; returns the time of the last one."""
         last = 0.0
-        self._tell(LookEvent())
+        self._handle(LookEvent())
         while self._queue:
             self.now, _, event = heappop(self._queue)
-            if isinstance(event, Loss):
+            if isinstance(event, MachineLoss):
                 self._lose(event)
             elif self._end(event):
                 last = self.now
-                self._tell(event)
+                self._handle(event)
         return last
 
-    def _post(self, at: float, event: Event | Loss) -> None:
+    def _post(self, at: float, event: Event | MachineLoss) -> None:
         self._serial += 1
         heappush(self._queue, (at, self._serial, event))
 
-    def _tell(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         self._perform(self.scheduler.handle(event))
         while self.scheduler.is_hungry or (
             self.scheduler.is_idle and self._ending is not None and self._ending.is_busy
@@ -127,7 +128,7 @@ class Pool:
                 case CancelAttemptCommand():
                     self._post(self.now + ENDING_SECONDS, StoppedEvent(command.task, command.attempt))
                 case ManagerEvents():
-                    raise AssertionError("nobody else shares these stewards")
+                    raise AssertionError("unexpected events: no other scheduler shares these resource managers")
 
     def _begin(self, submit: SubmitTaskCommand) -> None:
         number, attempt = submit.task.id, submit.task.attempt
@@ -146,13 +147,13 @@ class Pool:
         self._post(self.now + seconds, end)
 
     def _check_free(self, location: str, path: str, number: int) -> None:
-        """Neither the unit nor anything in it or around it is in use."""
+        """Checks that no unit on this path, above or below it is in use."""
         for (where, other), user in self._used.items():
             overlaps = other == path or other.startswith(f"{path}/") or path.startswith(f"{other}/")
             assert where != location or not overlaps, f"task {number} gets {path} while {user} uses {other}"
 
     def _end(self, event: Event) -> bool:
-        """Whether this is about an attempt that is under way; then it is over."""
+        """Ends the attempt of this event; returns whether it was running."""
         assert isinstance(event, (FinishedEvent, FailedEvent, StoppedEvent))
         key = event.task, event.attempt
         found = self._under_way.get(key)
@@ -165,11 +166,13 @@ class Pool:
         submit = found.submit
         nodes, name = tuple(submit.grant.nodes()), submit.task.transition.name
         times = found.began, self.now
-        self.ran.append(Ran(event.task, name, event.attempt, submit.location, nodes, submit.way, *times, outcome))
+        self.ran.append(
+            AttemptLog(event.task, name, event.attempt, submit.location, nodes, submit.way, *times, outcome)
+        )
         return True
 
-    def _lose(self, loss: Loss) -> None:
-        """A machine is gone, with everything that runs on it."""
+    def _lose(self, loss: MachineLoss) -> None:
+        """Loses a machine and everything that runs on it."""
         for where, path in list(self._used):
             if where == loss.location and path.partition("/")[0] == loss.machine:
                 del self._used[where, path]
@@ -177,4 +180,4 @@ class Pool:
             if found.submit.location == loss.location and loss.machine in found.submit.grant.nodes():
                 found.is_broken = True
         happenings = self.scheduler.stewards[loss.location].remove(loss.machine)
-        self._tell(ManagerEvents(loss.location, tuple(happenings)))
+        self._handle(ManagerEvents(loss.location, tuple(happenings)))

@@ -10,7 +10,7 @@ import pytest
 from shoal.cluster.selection import SubmittedPlan, forget_note, read_plan, write_brought
 from shoal.errors import InputError
 from shoal.execution.session import enter, load, make_plan
-from shoal.ledger.cluster_notes import SubmissionNote, is_brought, read_note
+from shoal.ledger.cluster_notes import SubmissionNote, is_submitted, read_note
 from shoal.ledger.history import read_history
 from shoal.ledger.identity import content_of, place_of
 from shoal.ledger.workspace import LockHolder, Workspace
@@ -77,7 +77,7 @@ def test_only_who_attaches_gets_the_lock_of_what_is_on_a_cluster(workspace: Work
     workspace.acquire(holder, attaching=True)
     forget_note(workspace)
     workspace.release()
-    assert not is_brought(workspace)
+    assert not is_submitted(workspace)
     workspace.acquire(holder)
     workspace.release()
 

@@ -15,7 +15,7 @@ def napping(cores: float) -> Profile:
 
 
 @pytest.mark.parametrize(
-    ("spans", "may_crowd", "utilisation"),
+    ("spans", "may_oversubscribe", "utilisation"),
     [
         ([(0.0, 10.0, 1.0), (0.0, 10.0, 1.0)], True, 1.0),
         ([(0.0, 10.0, 1.0), (0.0, 10.0, 1.0), (4.0, 10.0, 1.0)], True, 0.05),
@@ -27,12 +27,12 @@ def napping(cores: float) -> Profile:
     ],
 )
 def test_cores_are_held_by_whoever_runs_until_more_run_than_there_are(
-    spans: list[tuple[float, float, float]], may_crowd: bool, utilisation: float
+    spans: list[tuple[float, float, float]], may_oversubscribe: bool, utilisation: float
 ) -> None:
     totals = Statistics(2, 0, 100.0, 2.0)
-    totals.may_crowd = may_crowd
+    totals.may_oversubscribe = may_oversubscribe
     for begin, end, cores in spans:
-        totals.crowding.add(1.7e9 + begin, 1.7e9 + end, cores)
+        totals.oversubscription.add(1.7e9 + begin, 1.7e9 + end, cores)
     for task in range(2):
         totals.attempt_ended(task, totals.category("nap"), 10.0, 0.5, 0, 1.0)
     totals.ended = 110.0
@@ -48,8 +48,8 @@ def test_places_in_use_are_counted() -> None:
 
 def test_long_tasks_share_cores_before_one_has_ended() -> None:
     totals = Statistics(3, 0, 100.0, 2.0)
-    totals.may_crowd = True
+    totals.may_oversubscribe = True
     totals.going = {task: TaskStarted(task, 1, 100.0, 1, 0.0, 0) for task in range(3)}
-    totals.look(104.0, lambda task: 1.0)
-    assert totals.is_crowded
+    totals.update_oversubscription(104.0, lambda task: 1.0)
+    assert totals.is_oversubscribed
     assert not totals.share_cores()

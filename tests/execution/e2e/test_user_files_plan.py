@@ -27,7 +27,7 @@ sum: data/a.txt data/b.txt
 \tcat data/a.txt data/b.txt > sum; echo sum >> log
 """
 SENTENCE = "exists, but was not made by this workflow"
-REMEDY = "'shoal adopt' takes it as made, 'shoal run --overwrite' makes it again"
+REMEDY = "'shoal adopt' accepts it as made, 'shoal run --overwrite' makes it again"
 
 
 def tree(directory: Path) -> dict[str, tuple[int, int, str]]:
@@ -327,7 +327,7 @@ def test_results_that_damage_has_cost_are_unknown(tmp_path: Path, flow: str) -> 
     at = data.index(b"\xa3end")
     ledger.write_bytes(data[:at] + b"xxxx" + data[at + 4 :])
     said = shoal(tmp_path, "run", flow, expect=2).stderr
-    assert "what the others made counts as unknown" in said and SENTENCE in said
+    assert "outputs of the other tasks count as unknown" in said and SENTENCE in said
     ran(tmp_path)
     shoal(tmp_path, "adopt", flow)
     shoal(tmp_path, "run", flow)

@@ -124,7 +124,7 @@ def test_directory_that_another_task_made_stays(tmp_path: Path) -> None:
     assert shoal(tmp_path, "run").stdout == "nothing to do: 2 tasks are up to date\n"
 
 
-def test_output_of_somebody_else_is_not_accepted(tmp_path: Path) -> None:
+def test_a_file_that_the_task_did_not_make_is_not_accepted(tmp_path: Path) -> None:
     project = Project(tmp_path, TWO, act="true")
     said = project.run("out", expect=1)
     assert "did not make 'out'" in said

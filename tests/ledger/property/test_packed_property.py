@@ -85,7 +85,7 @@ def test_damage_and_what_follows_it_are_told_apart_as_ever(records: list[TaskEnd
     cut = bytes(whole[: data.draw(st.integers(0, len(whole)))])
     kept = list(frames(cut, []))
     found, end = frames_of(cut)
-    sound = found.payloads(found.sound(np.arange(len(found))))
+    sound = found.payloads(found.valid_rows(np.arange(len(found))))
     assert sound == [payload for _, payload in kept]
     assert end >= (kept[-1][0] if kept else 0), "what is damaged at the end is not looked at again"
 

@@ -1,4 +1,4 @@
-"""What the books of a run on this machine say of attempts that were handed back before they had begun."""
+"""Records of a local run about attempts that went back to the queue before they had started."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def test_what_nothing_has_made_is_unknown_and_the_plan_says_so() -> None:
     plan = planned(pair(), Records(), "b", "c")
     assert unknown(plan) == ["b", "c"]
     assert plan.why(0) == (
-        "there is no record of it being done, and its output 'b' exists, but was not made by this workflow: "
-        "'shoal adopt' takes it as made, 'shoal run --overwrite' makes it again"
+        "it has no recorded result, and its output 'b' exists, but was not made by this workflow: "
+        "'shoal adopt' accepts it as made, 'shoal run --overwrite' makes it again"
     )
 
 

@@ -99,7 +99,7 @@ def test_pieces_of_any_size_of_a_damaged_ledger_that_grows_have_all_that_is_whol
             step = choose.choice([1, 30, 200, 2000])
             file.write(data[at : at + step])
             at += step
-            assert not tail.is_another()
+            assert not tail.was_replaced()
             found += payloads_of(tail)
     assert found == whole(bytes(data))
 
@@ -108,25 +108,25 @@ def test_another_ledger_under_the_number_of_the_first_is_read_anew(tmp_path: Pat
     path = tmp_path / "ledger"
     path.write_bytes(encode(started(1)) + encode(over("ok")))
     tail = LedgerTail(str(path))
-    assert not tail.is_another() and len(payloads_of(tail)) == 2
+    assert not tail.was_replaced() and len(payloads_of(tail)) == 2
     before = path.stat().st_ino
     path.write_bytes(data := encode(started(7)) + encode(planned(["a"] * 7)) + encode(over("failed")))
     assert path.stat().st_ino == before and len(data) > tail.offset
-    assert tail.is_another()
+    assert tail.was_replaced()
     assert payloads_of(tail) == whole(data)
-    assert not tail.is_another()
+    assert not tail.was_replaced()
 
 
 def test_a_ledger_that_was_seen_to_be_gone_is_another_when_it_is_there(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     tail = LedgerTail(str(path))
-    assert not tail.is_another(), "it is not there yet"
+    assert not tail.was_replaced(), "it is not there yet"
     path.write_bytes(data := encode(started(1)) + encode(over("ok")))
-    assert not tail.is_another() and payloads_of(tail) == whole(data)
+    assert not tail.was_replaced() and payloads_of(tail) == whole(data)
     path.unlink()
-    assert not tail.is_another() and payloads_of(tail) == []
+    assert not tail.was_replaced() and payloads_of(tail) == []
     path.write_bytes(data)
-    assert tail.is_another() and payloads_of(tail) == whole(data)
+    assert tail.was_replaced() and payloads_of(tail) == whole(data)
 
 
 def test_a_ledger_whose_first_record_is_half_there_stays_the_same(tmp_path: Path) -> None:
@@ -134,6 +134,6 @@ def test_a_ledger_whose_first_record_is_half_there_stays_the_same(tmp_path: Path
     data = encode(started(1))
     path.write_bytes(data[:5])
     tail = LedgerTail(str(path))
-    assert not tail.is_another() and payloads_of(tail) == []
+    assert not tail.was_replaced() and payloads_of(tail) == []
     path.write_bytes(data)
-    assert not tail.is_another() and payloads_of(tail) == whole(data)
+    assert not tail.was_replaced() and payloads_of(tail) == whole(data)

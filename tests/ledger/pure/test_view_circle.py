@@ -39,7 +39,7 @@ def test_what_a_failure_in_a_circle_stops_is_counted_once() -> None:
     assert view.cannot_run() == 3
 
 
-def test_the_path_of_a_run_that_goes_on_is_told_as_well() -> None:
+def test_the_path_of_a_run_in_progress_is_shown_as_well() -> None:
     view = view_of(*records())
     path = critical_path(view, TaskWaits(view))
     assert path is not None and path.length == 4

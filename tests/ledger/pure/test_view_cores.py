@@ -13,7 +13,7 @@ from shoal.core.resources import Resources
 from shoal.core.task import Profile
 from shoal.execution.session import categories_of, cores_of
 from shoal.ledger.records import (
-    NONE_ASKED,
+    NONE_REQUESTED,
     CategoriesDeclared,
     CoresAsked,
     Record,
@@ -93,7 +93,7 @@ def test_a_cluster_is_simulated_with_the_cores_of_each_task() -> None:
     assert {work.profiles[kind].category for kind in work.category} == {"merge"}
 
 
-def test_the_story_blames_nobody_for_cores_that_were_not_held() -> None:
+def test_the_story_blames_no_task_for_cores_that_were_not_held() -> None:
     advice = run_data(mixed(), workflow="flow.py")["advice"]
     assert not [sentence for sentence in advice if "declare" in sentence]
 
@@ -133,7 +133,7 @@ def test_status_counts_as_the_page_does() -> None:
         started(3),
         MERGE,
         planned(["merge"] * 3),
-        asked({0: ONE, 1: NONE_ASKED}),
+        asked({0: ONE, 1: NONE_REQUESTED}),
         ended(2, 0.0, 0.5),
     ]
     throttled: list[list[Record]] = [[ended(1, 0.5, 1.0, cpu=0.2)], [THROTTLE, ended(1, 0.3, 1.0, cpu=0.2)]]
@@ -151,7 +151,7 @@ def test_page_and_top_show_the_range_and_the_task_its_own_cores(tmp_path: Path) 
     (tmp_path / "flow.py").write_text("")
     workspace = Workspace(str(tmp_path / "flow.py"))
     workspace.make()
-    records = [*mixed_records()[:-1], asked({3: NONE_ASKED})]
+    records = [*mixed_records()[:-1], asked({3: NONE_REQUESTED})]
     Path(workspace.ledger).write_bytes(b"".join(map(encode, records)))
     watch = Watch(workspace)
     watch.refresh()
@@ -163,11 +163,11 @@ def test_page_and_top_show_the_range_and_the_task_its_own_cores(tmp_path: Path) 
 
 def test_who_asks_for_none_beside_others_that_do_shares_cores_under_a_throttle() -> None:
     ends = [ended(task, 0.0, 10.0, cpu=2.5) for task in range(4)]
-    none = asked(dict.fromkeys(range(4), NONE_ASKED))
+    none = asked(dict.fromkeys(range(4), NONE_REQUESTED))
     records: list[Record] = [started(5, cores=1.0), MERGE, planned(["merge"] * 5), none, *ends, over(10.0)]
     assert view_of(*records).held().tolist() == [1.0] * 4
     crowded = view_of(records[0], THROTTLE, *records[1:])
-    assert crowded.is_crowded()
+    assert crowded.is_oversubscribed()
     assert crowded.held().tolist() == [0.25] * 4
 
 
@@ -183,7 +183,7 @@ def test_the_record_says_only_what_differs_from_the_category() -> None:
     graph = builder.build()
     declared = categories_of(graph)
     assert dict(zip(declared.names, declared.resources, strict=True))["merge"] == [("cores", TWO)]
-    assert list(cores_of(graph, range(6), declared)) == [asked({0: ONE, 2: NONE_ASKED, 3: 0})]
+    assert list(cores_of(graph, range(6), declared)) == [asked({0: ONE, 2: NONE_REQUESTED, 3: 0})]
     assert list(cores_of(graph, [1, 4, 5], declared)) == []
 
 

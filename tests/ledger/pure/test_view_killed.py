@@ -77,7 +77,7 @@ def test_page_tasks_graph_and_metrics_agree(tmp_path: Path) -> None:
     assert 'shoal_left_seconds{bound="most"} 0\n' in text
 
 
-def test_a_run_that_goes_on_is_told_with_what_runs(tmp_path: Path) -> None:
+def test_a_run_in_progress_is_shown_with_its_running_tasks(tmp_path: Path) -> None:
     watch = watched(tmp_path)
     watch.live = True
     assert [node["running"] for node in slow_parts(watch)["graph"]["nodes"]] == [2, 0]

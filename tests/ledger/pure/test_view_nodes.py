@@ -1,4 +1,4 @@
-"""What is told of the machines of a run: their queues while it goes on, and what they have got from each other."""
+"""The table of a run's nodes: their queues while it is in progress, and transfers between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.cluster.participants import standing
 from shoal.ledger.records import NodeLeft, NodeSeen, NodeTold, Record, TaskStarted, decode
 from shoal.ledger.views.pace import LiveCounters
 from shoal.ledger.views.progress import progress
-from shoal.ledger.views.tables import cores_held, moved, node_rows, standing_rows
+from shoal.ledger.views.tables import cores_held, node_rows, standing_rows, transfer_totals
 from shoal.ledger.views.waits import TaskWaits
 from shoal.ui.report.data import files_data
 from shoal.ui.web.metrics import node_families
@@ -38,7 +38,7 @@ def test_a_node_of_a_cluster_stands_as_it_said_last() -> None:
 
 
 @pytest.mark.parametrize("last", [over(6.0), NodeLeft(BEGAN + 5, 1)])
-def test_how_a_node_stood_is_not_told_when_the_run_or_the_node_is_over(last: Record) -> None:
+def test_the_state_of_a_node_is_not_shown_after_the_run_or_the_node_has_ended(last: Record) -> None:
     first = node_rows(view_of(*CLUSTER, last), BEGAN + 6)[0]
     assert (first.running, first.shared, first.cores_held) == (None, None, None)
     assert (first.fetched, first.stolen, first.pushed) == (700, 3, 2)
@@ -59,7 +59,7 @@ def test_tasks_that_run_on_a_cluster_count_as_running() -> None:
 
 def test_all_nodes_together_have_moved_what_each_of_them_has() -> None:
     view = view_of(*CLUSTER, NodeTold(BEGAN + 5, 2, 50, 1, 0, 2, 4, 10))
-    found = moved(view)
+    found = transfer_totals(view)
     assert (found.fetched, found.fetched_files, found.hits, found.hit_bytes) == (750, 9, 25, 910)
     assert (found.stolen, found.pushed) == (4, 2)
     assert files_data(view)["hits"] == 25
@@ -136,7 +136,7 @@ def test_cores_that_are_held_now_are_those_of_running_tasks_or_what_nodes_say() 
     alone: list[Record] = [started(3), planned(["a"] * 3), TaskStarted(0, 1, BEGAN, 1, 0.0, 0)]
     view = view_of(*alone)
     assert cores_held(view) == 1.0
-    view.moment = LiveCounters(1, 2, {})
+    view.live_counters = LiveCounters(1, 2, {})
     assert cores_held(view) == 2.0
     nodes: list[Record] = [NodeSeen(BEGAN, number, f"n{number}", [("cores", 40_000)]) for number in (1, 2)]
     told: list[Record] = [NodeTold(BEGAN, 1, running=2, cores=15_000), NodeTold(BEGAN, 2, running=1, cores=10_000)]

@@ -14,7 +14,7 @@ from shoal.core.quantities import show_share, span, time_left
 from shoal.ledger.records import Record, TasksCancelled, TaskStarted, ThrottleDecided
 from shoal.ledger.statistics import PlannedChain, RunPace, Statistics
 from shoal.ledger.status import RunStatus
-from shoal.ledger.views.pace import SLICES, CategoryPace, KnownProgress, Longest, Rate, Widths, progress_of
+from shoal.ledger.views.pace import SLICES, CategoryPace, ConcurrencyHistory, KnownProgress, Longest, Rate, progress_of
 from shoal.ledger.views.progress import progress
 from shoal.ledger.views.throttle import throttle_note
 from support.graphs import graph_of
@@ -70,7 +70,7 @@ def test_what_cannot_run_any_more_is_not_waited_for() -> None:
     until=st.floats(1.0, 100.0),
 )
 def test_widths_add_up_to_the_time_that_tasks_ran(spans: list[tuple[float, float]], until: float) -> None:
-    widths = Widths()
+    widths = ConcurrencyHistory()
     for begin, length in spans:
         widths.add(begin, begin + length)
     inside = sum(max(0.0, min(until, begin + length) - min(until, begin)) for begin, length in spans)
@@ -209,7 +209,7 @@ def test_the_model_of_a_run_loads_no_numpy() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_of_a_run_whose_tasks_nobody_can_count_there_is_no_time_left() -> None:
+def test_a_run_with_an_unknown_number_of_tasks_has_no_estimate() -> None:
     """A net hands out tasks as it goes: what is handed out is nearly done at every moment."""
     told = progress_of(KnownProgress(0, 0, 4, 10.0, False, [tally_of(55, *[0.1] * 51)], [], [2.0] * SLICES, 5.0))
     assert (told.to_run, told.done, told.running, told.waiting) == (0, 51, 4, 0)
@@ -295,7 +295,7 @@ def test_where_chains_are_not_known_the_band_reaches_to_their_end() -> None:
     assert told.left < 180 * 0.05 - 0.02 <= told.most < 12.0
 
 
-def test_others_of_a_kind_that_nobody_knows_yet_may_take_as_long_as_the_one_that_runs() -> None:
+def test_other_tasks_of_an_unmeasured_category_may_take_as_long_as_the_running_one() -> None:
     records: list[Record] = [started(4), planned(["quick", "slow", "slow", "slow"]), ended(0, 0.0, 0.01)]
     told = progress(view_of(*records, TaskStarted(1, 1, BEGAN, 1, 0.0, 0)), BEGAN + 2.0)
     assert told.most is not None and told.most > 7.0
@@ -331,7 +331,7 @@ def test_what_failed_or_cannot_run_is_not_waited_for_in_a_chain() -> None:
 
 
 @pytest.mark.parametrize(("after", "says"), [(2.0, True), (4.0, True), (9.0, False), (600.0, False)])
-def test_when_nothing_has_run_for_a_while_nobody_knows_when_it_will_be_over(after: float, says: bool) -> None:
+def test_when_nothing_has_run_for_a_while_there_is_no_estimate(after: float, says: bool) -> None:
     """The rest waits for a node that does not come."""
     records: list[Record] = [started(9), planned(["a"] * 9), *(ended(task, task, task + 1.0) for task in range(8))]
     told = progress(view_of(*records), BEGAN + 8.0 + after)

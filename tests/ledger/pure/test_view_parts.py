@@ -1,4 +1,4 @@
-"""Runs that follow one another, and nodes that come and go: what is told of them is whole, and everybody tells it."""
+"""Consecutive runs, and nodes that join and leave: all views report them completely and consistently."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def workspace_of(folder: Path, *records: Record) -> Workspace:
     return workspace
 
 
-def state_of(*records: Record, passes_idle: bool = False) -> RunStatus:
-    state = RunStatus(passes_idle=passes_idle)
+def state_of(*records: Record, skip_idle: bool = False) -> RunStatus:
+    state = RunStatus(skip_idle=skip_idle)
     for record in records:
         state.take(record)
     return state
@@ -66,7 +66,7 @@ def test_what_was_known_before_it_was_attached_to_is_not_counted_again() -> None
 def test_status_shows_the_run_before_one_that_had_nothing_to_do(tmp_path: Path) -> None:
     ends: list[Record] = [ended(0, 0.0, 1.0), ended(1, 1.0, 2.0), over(2.0)]
     workspace = workspace_of(tmp_path, *HEAD, *ends, IDLE, over(60.1))
-    follower = Follower(workspace, passes_idle=True)
+    follower = Follower(workspace, skip_idle=True)
     phase = follower.refresh()
     lines = describe(follower, phase, BEGAN + 70.0)
     assert phase is RunPhase.ENDED and "2 of 2 tasks done" in lines[0]
@@ -75,7 +75,7 @@ def test_status_shows_the_run_before_one_that_had_nothing_to_do(tmp_path: Path) 
 
 
 def test_a_first_run_that_has_nothing_to_do_says_so(tmp_path: Path) -> None:
-    follower = Follower(workspace_of(tmp_path, IDLE, over(60.1)), passes_idle=True)
+    follower = Follower(workspace_of(tmp_path, IDLE, over(60.1)), skip_idle=True)
     phase = follower.refresh()
     assert headline("flow.py", follower, phase, BEGAN + 70.0).endswith(", nothing to do, 2 tasks are up to date")
 
@@ -84,7 +84,7 @@ def test_a_run_that_has_the_lock_and_has_not_written_yet_is_starting(tmp_path: P
     workspace = workspace_of(tmp_path, *HEAD, ended(0, 0.0, 1.0), over(2.0, "failed"))
     workspace.acquire(LockHolder(1, "here", "new", 0.0))
     try:
-        follower = Follower(workspace, passes_idle=True)
+        follower = Follower(workspace, skip_idle=True)
         phase = follower.refresh()
         assert describe(follower, phase, BEGAN + 70.0) == ["flow.py: a run is starting"]
         assert state_as_data(follower, phase, BEGAN + 70.0)["done"] == 0
@@ -98,7 +98,7 @@ def test_the_page_of_a_run_with_nothing_to_do_that_goes_on_shows_the_one_before_
     workspace = workspace_of(tmp_path, *HEAD, ended(0, 0.0, 1.0), ended(1, 1.0, 2.0), over(2.0), begins)
     workspace.acquire(LockHolder(1, "here", "def", 0.0))
     try:
-        watch = Watch(workspace, passes_idle=True)
+        watch = Watch(workspace, skip_idle=True)
         watch.refresh()
         assert watch.view.start is not None
         assert (watch.view.start.run, watch.view.number) == (("abc", 1) if idle else ("def", 2))
@@ -174,10 +174,10 @@ def test_a_ledger_that_was_mended_has_no_more_done_than_there_is(tmp_path: Path)
     assert state_of(*records).to_run() == 3
 
 
-def test_page_and_report_say_of_a_run_that_nobody_follows_that_it_is_on_a_cluster(tmp_path: Path) -> None:
+def test_page_and_report_show_that_a_detached_run_is_on_a_cluster(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path, *HEAD, over(0.5, DETACHED))
-    watch = Watch(workspace, passes_idle=True)
+    watch = Watch(workspace, skip_idle=True)
     watch.refresh()
     assert watch.outcome() == DETACHED
-    Path(workspace.brought).write_bytes(b"")
+    Path(workspace.submission_note).write_bytes(b"")
     assert watch.outcome() == data_of(workspace.workflow)["run"]["outcome"] == RunPhase.AWAY.value

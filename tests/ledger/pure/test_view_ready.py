@@ -52,7 +52,7 @@ def test_a_group_is_done_when_all_that_it_needs_is_and_is_never_ready_itself() -
     assert ready(tasks, links, ended(0, 0.0, 1.0), bad, good, GOES)[:2] == ([1.0, 0, 1.0, 1.0], 1)
 
 
-def test_a_group_of_what_was_up_to_date_holds_nobody_up() -> None:
+def test_a_group_of_up_to_date_tasks_delays_no_task() -> None:
     tasks = TasksPlanned([1, 3], ["t1", "t3"], ["a", "c"])
     assert ready(tasks, linked({2: [0], 1: [2], 3: [-1]}), GOES)[:2] == ([2.0, 1.0, 1.0, 1.0], 1)
 

@@ -100,7 +100,7 @@ def test_failures_are_grouped_by_what_was_said_without_names_and_numbers() -> No
     assert (second.text, second.given_up) == ("exit status 3", 0)
 
 
-def test_many_causes_are_told_by_the_most_frequent_and_quickly() -> None:
+def test_many_causes_are_sorted_by_frequency_and_quickly() -> None:
     words = ["".join(chr(97 + int(digit)) for digit in str(number)) for number in range(19_000)]
     said = [*words, *words, words[7], words[8]]
     ends = [ended(task, 0.0, 1.0, "failed", message=f"no {word}") for task, word in enumerate(said)]
@@ -146,7 +146,7 @@ def test_nodes_of_a_cluster_come_and_go_and_have_their_own_tasks() -> None:
     assert view.is_cluster()
 
 
-def test_attempts_on_a_node_that_nobody_has_seen_are_not_lost() -> None:
+def test_attempts_on_an_unrecorded_node_are_not_lost() -> None:
     view = view_of(started(1), planned(["a"]), ended(0, 0.0, 1.0, node=5))
     assert [row.name for row in node_rows(view)] == ["here", "node 5"]
 
@@ -220,21 +220,21 @@ def test_a_throttle_that_is_still_growing_may_bring_the_end_nearer() -> None:
     assert told.least <= told.left / 4
 
 
-@pytest.mark.parametrize("passes_idle", [True, False])
-def test_a_run_that_had_nothing_to_do_may_leave_the_one_before_it_in_sight(passes_idle: bool) -> None:
-    view = RunView(passes_idle=passes_idle)
+@pytest.mark.parametrize("skip_idle", [True, False])
+def test_a_run_that_had_nothing_to_do_may_leave_the_one_before_it_in_sight(skip_idle: bool) -> None:
+    view = RunView(skip_idle=skip_idle)
     view.take_all([started(2), planned(["a", "a"]), ended(0, 0, 1), ended(1, 1, 2), over(2)])
     view.take_all([msgspec.structs.replace(started(0, total=2), run="def"), over(3)])
     view.settle()
-    assert (view.runs, view.number, len(view.attempts)) == ((2, 1, 2) if passes_idle else (2, 2, 0))
-    assert view.end is not None and view.end.time == (BEGAN + 2 if passes_idle else BEGAN + 3)
+    assert (view.runs, view.number, len(view.attempts)) == ((2, 1, 2) if skip_idle else (2, 2, 0))
+    assert view.end is not None and view.end.time == (BEGAN + 2 if skip_idle else BEGAN + 3)
     view.take_all([started(1), planned(["a"]), ended(0, 0, 1)])
     view.settle()
     assert (view.runs, view.number, len(view.attempts)) == (3, 3, 1)
 
 
 def test_what_is_passed_over_needs_something_before_it_and_is_never_a_net() -> None:
-    view = RunView(passes_idle=True)
+    view = RunView(skip_idle=True)
     view.take_all([started(0, total=2), over(1)])
     assert (view.number, view.end is None) == (1, False)
     view.take_all([msgspec.structs.replace(started(0), total=0)])
@@ -245,16 +245,16 @@ def test_a_run_that_did_not_come_to_its_end_is_not_kept_in_sight_by_one_that_goe
     head: list[Record] = [started(2), planned(["a", "a"]), ended(0, 0, 1), ended(1, 1, 2)]
     idle = msgspec.structs.replace(started(0, total=2), run="def")
     for end in ([], [over(2, "detached")]):
-        view = RunView(passes_idle=True)
+        view = RunView(skip_idle=True)
         view.take_all([*head, *end, idle, over(3)])
         assert (view.number, view.end and view.end.outcome) == (2, "ok")
-    again = RunView(passes_idle=True)  # the same run, attached again
+    again = RunView(skip_idle=True)  # the same run, attached again
     again.take_all([*head, over(2), started(0, total=2), over(3)])
     assert again.number == 2
 
 
 def test_what_is_passed_over_adds_nothing_although_the_beginning_of_the_next_run_is_damaged() -> None:
-    view = RunView(passes_idle=True)
+    view = RunView(skip_idle=True)
     view.take_all([started(1), planned(["a"]), ended(0, 0, 1), over(1)])
     view.take_all([msgspec.structs.replace(started(0, total=1), run="def"), over(2)])
     view.take_ends(columns_of([ended(0, 0, 1), ended(1, 0, 1)]))

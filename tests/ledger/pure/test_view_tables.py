@@ -31,7 +31,7 @@ def test_memory_of_an_attempt_that_had_too_little_was_used() -> None:
     assert row.memory_waste == pytest.approx(0.0)
 
 
-def test_memory_of_an_attempt_that_nobody_measured_is_neither_used_nor_unused() -> None:
+def test_memory_of_an_unmeasured_attempt_is_neither_used_nor_unused() -> None:
     attempts = [ended(0, 0.0, 8.0, "failed", limit=GIB), ended(1, 0.0, 1.0, memory=GIB // 4, limit=GIB)]
     (row,) = category_rows(view_of(started(2), planned(["a", "a"]), *attempts, over(8.0, "failed")))
     assert row.memory_waste == pytest.approx(0.75)

@@ -48,7 +48,7 @@ def test_many_curves_have_fewer_points_each_and_a_few_at_least() -> None:
     assert [record.time for record in found] == [BEGAN + 99] * curves
 
 
-def test_each_curve_is_told_with_what_was_decided_last() -> None:
+def test_each_curve_is_shown_with_its_last_decision() -> None:
     late = [decided(at, category="b") for at in range(3000)]
     view = view_of(started(1), planned("a"), ended(0, 0.0, 1.0), decided(1), *late, decided(2, state="growing"))
     first, second = throttle_data(view)

@@ -120,7 +120,7 @@ def test_cores_that_are_shared_count_with_the_processor_time_that_was_used() -> 
     throttle = ThrottleDecided(BEGAN, "", "a", 4, 4, 0, "growing", "", 0.0, 0.0, "")
     ends = [ended(task, 0.0, 10.0, cpu=2.5) for task in range(4)]
     view = view_of(started(4, cores=1.0), planned(["a"] * 4), throttle, *ends, over(10.0))
-    assert view.is_crowded()
+    assert view.is_oversubscribed()
     found = figures(view, timeline(view, shown_categories(view)))
     assert found.utilisation == pytest.approx(1.0)
 

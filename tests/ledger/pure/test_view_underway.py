@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.ledger.records import NetMarked, NodeLeft, NodeSeen, NodeTold, Record
-from shoal.ledger.views.core_use import MOST_MOMENTS, Underway, not_told
+from shoal.ledger.views.core_use import MOST_MOMENTS, ReportedUse, unexplained
 from shoal.ledger.views.progress import progress
 from shoal.ledger.views.run import RunView
 from shoal.ledger.views.timeline import Timeline, shown_categories, timeline
@@ -65,7 +65,7 @@ def test_a_node_that_is_gone_runs_nothing_and_a_run_that_is_over_neither() -> No
 @settings(max_examples=60, deadline=None)
 @given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=40), buckets=st.integers(1, 30))
 def test_the_area_is_that_of_the_steps(counts: list[int], buckets: int) -> None:
-    underway = Underway()
+    underway = ReportedUse()
     for at, count in enumerate(counts):
         underway.take(told(float(at), 1, count))
     until = float(len(counts))
@@ -76,7 +76,7 @@ def test_the_area_is_that_of_the_steps(counts: list[int], buckets: int) -> None:
 
 
 def test_a_long_run_needs_no_more_memory_than_a_short_one() -> None:
-    underway = Underway()
+    underway = ReportedUse()
     for at in range(20_000):
         underway.take(told(float(at), at % 7, 3))
     assert len(underway._moments) <= MOST_MOMENTS
@@ -86,7 +86,7 @@ def test_a_long_run_needs_no_more_memory_than_a_short_one() -> None:
 
 def test_only_the_end_is_filled() -> None:
     said, known = np.array([5.0, 5.0, 5.0, 5.0]), np.array([1.0, 5.0, 2.0, 0.0])
-    assert not_told(said, known, np.full(4, 8.0)).tolist() == [0.0, 0.0, 3.0, 5.0]
+    assert unexplained(said, known, np.full(4, 8.0)).tolist() == [0.0, 0.0, 3.0, 5.0]
 
 
 def test_of_a_net_those_run_that_are_at_work_and_not_all_that_have_their_tokens() -> None:

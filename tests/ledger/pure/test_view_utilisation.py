@@ -1,4 +1,4 @@
-"""The share of cores that was in use: one number for a run, wherever it is told."""
+"""Utilisation of cores: the same number for a run in all views."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THROTTLE = ThrottleDecided(BEGAN, "", "a", 3, 2, 5, "growing", "cores", 0.5, 2.0
 HEAD: list[Record] = [started(9, cores=2.0), planned("aaaaaaaaa"), THROTTLE]
 GOES = TaskStarted(8, 1, BEGAN + 4.0, 7, 0.0, 0)
 BESIDE = [ended(task, 0.0, 4.0, cpu=0.5) for task in (0, 1)]
-CROWDED = [*BESIDE, ended(2, 0.0, 4.0, cpu=0.5)]
+OVERSUBSCRIBED = [*BESIDE, ended(2, 0.0, 4.0, cpu=0.5)]
 END = over(8.0)
 
 
@@ -25,9 +25,9 @@ END = over(8.0)
     ("records", "now", "used"),
     [
         ([*BESIDE, END], None, 8 / 16),
-        ([*CROWDED, END], None, 1.5 / 16),
+        ([*OVERSUBSCRIBED, END], None, 1.5 / 16),
         ([*BESIDE, GOES], BEGAN + 8.0, 12 / 16),
-        ([*CROWDED, GOES], BEGAN + 8.0, (1.5 + 4 * 0.125) / 16),
+        ([*OVERSUBSCRIBED, GOES], BEGAN + 8.0, (1.5 + 4 * 0.125) / 16),
         ([*BESIDE, GOES, ended(3, 4.0, 6.0)], None, 12 / 12),
         ([GOES], None, 0.0),
     ],
@@ -52,25 +52,25 @@ def test_how_many_ran_together_is_the_same_seen_bit_by_bit(seed: int) -> None:
         at_once.take_all(head)
         for begin in range(0, 60, 5):
             bit_by_bit.take_ends(columns_of(ends[begin : begin + 5]))
-            bit_by_bit.is_crowded()
+            bit_by_bit.is_oversubscribed()
         at_once.take_ends(columns_of(ends))
         moments = sorted(record.started for record in ends)
         most = max(sum(each.started <= moment < each.ended for each in ends) for moment in moments)
-        assert bit_by_bit.is_crowded() == at_once.is_crowded()
+        assert bit_by_bit.is_oversubscribed() == at_once.is_oversubscribed()
         if most <= cores:
-            assert not at_once.is_crowded()
+            assert not at_once.is_oversubscribed()
         if cores == 1:  # most of the time there are more
-            assert at_once.is_crowded()
+            assert at_once.is_oversubscribed()
 
 
 def test_a_throttle_that_speaks_late_counts_at_once() -> None:
-    view = view_of(*HEAD[:2], *CROWDED)
+    view = view_of(*HEAD[:2], *OVERSUBSCRIBED)
     assert view.held().tolist() == [1.0] * 3
     view.take(THROTTLE)
     assert view.held().tolist() == [0.125] * 3
 
 
-def test_what_runs_without_a_plan_is_told() -> None:
+def test_tasks_that_run_without_a_plan_are_shown() -> None:
     found = run_data(view_of(started(1), GOES), workflow="flow.py", now=BEGAN + 6.0)
     assert (found["progress"]["running"], found["shown"]) == (1, ["unknown"])
 

@@ -36,7 +36,7 @@ class Cut(BaseException):
 
 @contextmanager
 def cut_after(changes: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """So many changes of the file system take place; whoever asks for one more is killed."""
+    """Permits this number of file system changes; the process is killed at the next one."""
     left = changes
 
     def count() -> None:

@@ -58,7 +58,7 @@ def test_reading_from_the_last_run_is_reading_all(tmp_path: Path) -> None:
     assert last_run(write(tmp_path / "one", begin("a"), end(0))).offset == 0
 
 
-def test_how_far_a_large_ledger_has_been_read_is_told(tmp_path: Path) -> None:
+def test_the_progress_of_reading_a_large_ledger_is_shown(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text("")
     workspace = Workspace(str(tmp_path / "flow.py"))
     Path(workspace.ledger).parent.mkdir(parents=True)

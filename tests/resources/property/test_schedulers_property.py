@@ -32,7 +32,7 @@ from shoal.schedulers import (
     rescheduling,
     transfer_costs,
 )
-from shoal.sim.worker_pool import Loss, Pool
+from shoal.sim.worker_pool import MachineLoss, Pool
 
 EXAMPLES = settings(max_examples=50, deadline=None)
 UNTIRING = Rescheduling(attempts=1000, losses=1000)
@@ -137,7 +137,7 @@ def test_failures_and_lost_machines_cost_attempts_but_no_task(
     scheduler = Scheduler(
         flow, steward, drawing=LookAhead(ahead=2, most=3), asking=CoAllocation(), rescheduling=UNTIRING
     )
-    losses = [Loss(moment, host) for moment, host in zip(moments, HOSTS, strict=False)]
+    losses = [MachineLoss(moment, host) for moment, host in zip(moments, HOSTS, strict=False)]
     pool = Pool(scheduler, seed, failing=failing, losses=losses)
     pool.run()
     wanted = [task for task in range(len(graph)) if graph.actions[task] is not None]

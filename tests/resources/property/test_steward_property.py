@@ -12,7 +12,7 @@ from shoal.resources.machine import machine
 from shoal.resources.manager import ResourceManager
 from shoal.resources.requests import ANYWHERE, Requirement, require
 from shoal.resources.tickets import Ticket, TicketGranted, TicketState
-from shoal.sim.resource_histories import ManagerHistory, check_steward
+from shoal.sim.resource_histories import ManagerHistory, check_manager
 
 NODES, SOCKETS, CORES = 3, 2, 4
 NARROW = [require("core"), require("core", count=2), require("core", count=3, nodes=ANYWHERE)]
@@ -59,7 +59,7 @@ class Stream:
             self.step()
             releases += 1
             if releases % 16 == 0:
-                check_steward(self.steward)
+                check_manager(self.steward)
             assert releases <= self.bound(before), f"waits for ever: {ticket.request}"
         return releases
 

@@ -39,7 +39,7 @@ from shoal.schedulers import (
     several_locations,
     transfer_costs,
 )
-from shoal.sim.worker_pool import Loss, Pool, Ran
+from shoal.sim.worker_pool import AttemptLog, MachineLoss, Pool
 
 ALL = [base, rescheduling, look_ahead, co_allocation, performance_model]
 
@@ -56,7 +56,7 @@ def own_number(submit: SubmitTaskCommand) -> object:
     return submit.task.arguments["number"]
 
 
-def done_of(pool: Pool) -> list[Ran]:
+def done_of(pool: Pool) -> list[AttemptLog]:
     return [ran for ran in pool.ran if ran.outcome == "done"]
 
 
@@ -169,7 +169,7 @@ def test_two_schedulers_share_one_steward() -> None:
 
 def test_a_task_whose_machine_is_lost_is_done_elsewhere() -> None:
     flow, steward = NetFlow(net_of(8, cores=2), 1), two_machines()
-    pool = Pool(rescheduling(flow, steward), gives=own_number, seconds=lambda _: 5.0, losses=[Loss(1.0, "b")])
+    pool = Pool(rescheduling(flow, steward), gives=own_number, seconds=lambda _: 5.0, losses=[MachineLoss(1.0, "b")])
     pool.run()
     assert sorted(flow.tokens("done")) == list(range(8))
     assert {ran.nodes for ran in done_of(pool)} == {("a",)}
@@ -179,7 +179,7 @@ def test_a_task_whose_machine_is_lost_is_done_elsewhere() -> None:
 def test_the_base_scheduler_gives_a_lost_task_up() -> None:
     flow = NetFlow(net_of(8, cores=2), 1)
     scheduler = base(flow, two_machines())
-    Pool(scheduler, gives=own_number, seconds=lambda _: 5.0, losses=[Loss(1.0, "b")]).run()
+    Pool(scheduler, gives=own_number, seconds=lambda _: 5.0, losses=[MachineLoss(1.0, "b")]).run()
     assert scheduler.done == 6 and len(scheduler.failures) == 2
 
 
@@ -261,7 +261,7 @@ def test_tasks_that_need_several_machines_get_all_of_them_or_none() -> None:
 def test_when_one_of_two_machines_is_lost_the_task_ends_on_the_other_and_begins_anew() -> None:
     steward = ResourceManager([machine(name, cores=1) for name in "abc"])
     flow = NetFlow(net_of(1, nodes=2), 1)
-    pool = Pool(co_allocation(flow, steward), gives=own_number, seconds=lambda _: 5.0, losses=[Loss(1.0, "a")])
+    pool = Pool(co_allocation(flow, steward), gives=own_number, seconds=lambda _: 5.0, losses=[MachineLoss(1.0, "a")])
     pool.run()
     assert [(ran.outcome, ran.nodes) for ran in pool.ran] == [("stopped", ("a", "b")), ("done", ("b", "c"))]
 

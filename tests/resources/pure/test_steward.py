@@ -9,7 +9,7 @@ from shoal.resources.machine import MachinePart, machine
 from shoal.resources.manager import ResourceManager
 from shoal.resources.requests import ANYWHERE, Requirement, require
 from shoal.resources.tickets import Ticket, TicketEnded, TicketGranted, TicketLost, TicketRefused, TicketState, ranks_of
-from shoal.sim.resource_histories import check_steward
+from shoal.sim.resource_histories import check_manager
 
 CORE = require("core")
 
@@ -22,7 +22,7 @@ class Case:
 
     def ask(self, *wanted: Requirement, run: str = "run") -> Ticket:
         ticket = self.steward.request(run, wanted)
-        check_steward(self.steward)
+        check_manager(self.steward)
         return ticket
 
     def hold(self, *wanted: Requirement, run: str = "run") -> Ticket:
@@ -38,7 +38,7 @@ class Case:
     def release(self, ticket: Ticket) -> list[int]:
         """Who was granted something by that."""
         told = self.steward.release(ticket.number)
-        check_steward(self.steward)
+        check_manager(self.steward)
         return [each.ticket for each in told if isinstance(each, TicketGranted)]
 
     def units(self, ticket: Ticket) -> list[str]:
@@ -52,7 +52,7 @@ class Case:
     def why_refused(self, *wanted: Requirement) -> str:
         with pytest.raises(InputError) as refused:
             self.steward.request("run", wanted)
-        check_steward(self.steward)
+        check_manager(self.steward)
         return str(refused.value)
 
 
@@ -259,14 +259,14 @@ def test_where_machines_may_come_an_impossible_request_waits_for_them() -> None:
     large = case.wait(require("core", count=4))
     case.hold(CORE)
     assert case.steward.add(machine("b", cores=4)) == [TicketGranted(large.number, "run")]
-    check_steward(case.steward)
+    check_manager(case.steward)
 
 
 def test_a_machine_that_is_removed_is_lost_to_those_who_hold_something_of_it() -> None:
     case = Case(machine("a", cores=2), machine("b", cores=2))
     gang = case.hold(require("core", nodes=2), run="gang")
     told = case.steward.remove("a")
-    check_steward(case.steward)
+    check_manager(case.steward)
     assert told == [TicketLost(gang.number, "gang", ("a/socket0/core0",))]
     assert case.units(gang) == ["b/socket0/core0"]
     case.release(gang)
@@ -277,7 +277,7 @@ def test_a_core_that_is_removed_is_lost_to_whoever_holds_the_node() -> None:
     case = Case(machine("a", cores=2, memory=10))
     node = case.hold(require("node", memory=5))
     assert case.steward.remove("a/socket0/core1") == [TicketLost(node.number, "run", ("a/socket0/core1",))]
-    check_steward(case.steward)
+    check_manager(case.steward)
     assert case.steward.grant(node.number).places[0].cpus == (0,)
     assert case.steward.grant(node.number).places[0].memory == 5
 
@@ -297,7 +297,7 @@ def test_an_interrupted_run_waits_for_nothing_and_keeps_what_it_holds() -> None:
     held = case.hold(CORE, run="r")
     waiting, other = case.wait(CORE, run="r"), case.wait(CORE, run="s")
     assert case.steward.interrupt("r") == [TicketEnded(waiting.number, "r")]
-    check_steward(case.steward)
+    check_manager(case.steward)
     assert case.release(held) == [other.number]
 
 
@@ -314,7 +314,7 @@ def test_cancelling_whoever_has_a_fence_gives_the_others_what_was_kept() -> None
     wide, narrow = case.wait(require("socket")), case.wait(CORE)
     assert case.release(first) == []
     assert case.steward.cancel(wide.number) == [TicketGranted(narrow.number, "run")]
-    check_steward(case.steward)
+    check_manager(case.steward)
     assert case.release(second) == []
 
 
@@ -340,7 +340,7 @@ def test_machines_are_taken_in_all_or_none() -> None:
     case = Case(machine("a"))
     with pytest.raises(InputError, match="there is already a machine named 'a'"):
         case.steward.add(machine("b"), machine("a"))
-    check_steward(case.steward)
+    check_manager(case.steward)
     assert list(case.steward.forest.machines) == ["a"]
 
 

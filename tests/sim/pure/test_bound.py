@@ -120,7 +120,7 @@ def test_readings_of_the_wait_differ_as_they_say() -> None:
 
 
 def test_an_unknown_reading_is_one_sentence() -> None:
-    with pytest.raises(InputError, match="there is no reading 'exact'; it is one of position, per-level"):
+    with pytest.raises(InputError, match="unknown reading 'exact'; use one of position, per-level"):
         paper_bound(diamond(), 2, "exact")
 
 

@@ -78,7 +78,7 @@ DEFECTS: dict[str, tuple[type, str, Callable[..., None], str, int]] = {
 
 
 @pytest.mark.parametrize("name", DEFECTS)
-def test_the_onlooker_sees_a_thief_with_a_defect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_detects_a_faulty_thief(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The seed is one that showed it; when scenarios are drawn otherwise, one of the others does."""
     kind, method, defect, told, seed = DEFECTS[name]
     monkeypatch.setattr(kind, method, defect)

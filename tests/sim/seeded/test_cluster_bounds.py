@@ -60,7 +60,7 @@ def test_every_order_keeps_grahams_promise(shape: str, order: str) -> None:
         assert forecast.makespan >= max(forecast.work / cores, longest) * ROUNDING
 
 
-def test_nobody_waits_for_a_file_that_another_task_was_fetching() -> None:
+def test_no_task_waits_for_a_file_that_another_one_was_fetching() -> None:
     """Tasks with two inputs, each of which may be under way for another task: one of 10,000 once waited for ever."""
     work = make_workload("all-pairs:side=100", 1)
     spec = ClusterSpec(nodes=32, node=NodeSpec(link=1.92 * GIGABIT))

@@ -1,7 +1,7 @@
-"""Seeded runs of real members and a real store over a modelled cluster on which things go wrong.
+"""Seeded runs of real schedulers and a real store on a simulated cluster with faults.
 
-Safety under faults, then an end for every task. A failing seed says how to see it again. A seed that found a defect
-once stays in `FOUND`.
+Invariants hold under faults, and then every task ends. A failing seed prints the command that reproduces it. A seed
+that found a bug stays in `FOUND`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from shoal.core.peer_messages import Send, TaskTransfer
 from shoal.core.peer_scheduler import PeerScheduler
 from shoal.core.store.memory import MemoryStore
-from shoal.sim.cluster.fault_schedule import ClusterSeedFailedError, StruckRun, run_cluster, run_cluster_seed
+from shoal.sim.cluster.fault_schedule import ClusterSeedFailedError, FaultInjectionRun, run_cluster, run_cluster_seed
 from shoal.sim.cluster.faulty_run import FaultyRun
 from shoal.sim.cluster.oracle import lower_bound
 from shoal.sim.cluster.run import ClusterRun, SimulationOptions
@@ -105,7 +105,7 @@ def test_one_command_plays_many_seeds() -> None:
     command = [sys.executable, "-m", "shoal.sim", "--cluster", "--seeds", "40..50"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith("10 seeds, ")
-    assert "0 broke a rule" in done.stdout
+    assert "0 failed" in done.stdout
 
 
 @pytest.mark.parametrize("text", ["7", "9..3", "a..b", "3..3"])
@@ -136,7 +136,7 @@ def test_without_faults_the_faulty_cluster_is_the_plain_one(workload: str, polic
 
 @pytest.mark.parametrize("workload", CALM_WORK)
 def test_no_run_is_shorter_than_the_bound(workload: str) -> None:
-    run = StruckRun(calm(workload))
+    run = FaultInjectionRun(calm(workload))
     assert run.play().makespan >= lower_bound(run) > 0
 
 
@@ -169,7 +169,7 @@ def _move_blindly(store: MemoryStore, tickets: list[object], giver: int, node: i
 
 
 @pytest.mark.parametrize(("name", "seed"), list(zip(BREAKING, (19, 111, 0, 146, 242), strict=True)))
-def test_the_onlooker_sees_a_store_that_is_broken(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_detects_a_faulty_store(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The seed is one that showed it; when scenarios are drawn otherwise, one of the others does."""
     monkeypatch.setattr(MemoryStore, name, BREAKING[name])
     with pytest.raises(ClusterSeedFailedError):
@@ -177,7 +177,7 @@ def test_the_onlooker_sees_a_store_that_is_broken(name: str, seed: int, monkeypa
             run_cluster_seed(other)
 
 
-def test_the_onlooker_sees_a_task_that_two_nodes_have() -> None:
+def test_the_oracle_detects_a_task_on_two_nodes() -> None:
     run = FaultyRun(calm("bag:tasks=20"))
     run.submit(run.store.begin())
     here, other = run.members[0], run.members[1]
@@ -187,7 +187,7 @@ def test_the_onlooker_sees_a_task_that_two_nodes_have() -> None:
         run.oracle._note_holders(1, other)
 
 
-def test_the_onlooker_sees_a_member_that_keeps_what_never_fits_on_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_detects_a_node_that_keeps_a_task_too_large_for_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PeerScheduler, "_leave_for_room", lambda self, result, commands: None)
     with pytest.raises(ClusterSeedFailedError, match=r"stands still|come to an end"):
         for seed in range(2, 400, 4):  # those whose disks are small

@@ -1,4 +1,4 @@
-"""A modelled disk with write-back: who waits for it, and who does not."""
+"""A simulated disk with write-back: which tasks wait for it, and which do not."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.core.resources import required_labels, requiring
 from shoal.core.work import Work
-from shoal.sim.cluster.fault_schedule import StruckRun, run_cluster
+from shoal.sim.cluster.fault_schedule import FaultInjectionRun, run_cluster
 from shoal.sim.cluster.files import Activity
 from shoal.sim.cluster.run import ClusterRun, SimulationOptions
 from shoal.sim.cluster.scenario import ONE_IN_LABELLED, ClusterScenario, draw_cluster
@@ -18,7 +18,7 @@ from shoal.sim.node import Violation
 from shoal.sim.workloads.registry import make_workload
 
 SEEDS = range(1, 270, ONE_IN_LABELLED)
-"""Seeds of which nodes carry labels; the onlooker sees to it that each task runs where it may."""
+"""Seeds with labelled nodes; the oracle checks that each task runs on a permitted node."""
 HERE, THERE = NodeSpec(cores=2, labels=("site=a",)), NodeSpec(cores=2, labels=("site=b",))
 
 
@@ -58,13 +58,13 @@ def test_under_faults_every_task_runs_on_a_node_with_its_labels() -> None:
     assert seen.keys() >= {"deaths", "lost", "came back", "capacity_changes", "suspicions", "handed back"}
 
 
-def test_the_onlooker_sees_a_task_that_starts_without_its_label() -> None:
+def test_the_oracle_detects_a_task_that_starts_without_its_label() -> None:
     work = make_workload("bag:tasks=4", 1)
     profiles = [
         msgspec.structs.replace(each, resources=requiring(each.resources, ["site=b"])) for each in work.profiles
     ]
     labelled = msgspec.structs.replace(work, profiles=profiles)
-    run = StruckRun(ClusterScenario(1, labelled, ClusterSpec(nodes=2, node=HERE, others=((1, THERE),))))
+    run = FaultInjectionRun(ClusterScenario(1, labelled, ClusterSpec(nodes=2, node=HERE, others=((1, THERE),))))
     run.store.begin()
     run.oracle.started(1, 0, 1)
     with pytest.raises(Violation, match="starts on node 0, which has not the label site=b"):
@@ -80,7 +80,7 @@ def test_required_labels_hold_wherever_a_run_is_submitted_to(workload: str, subm
 
 
 def test_preferring_tasks_run_at_their_label_while_there_is_room() -> None:
-    """A chain per core of the preferred nodes: nobody need wait, nobody need help."""
+    """A chain per core of the preferred nodes: no task needs to wait or to move."""
     run = watched("pipeline:tasks=60,degree=10", (), ("site=b",), submission="one")
     assert run.ran["site=b"] > 0.9 * len(run.work)
 

@@ -1,6 +1,7 @@
-"""Seeded runs of the real flow and broker over a virtual node: safety under faults, then an end for every task.
+"""Seeded runs of the real dependency tracker and scheduler on a virtual node: safety under faults, then an end for
+every task.
 
-A failing seed says how to see it again. A seed that found a defect once stays in `FOUND`.
+A failing seed prints the command that reproduces it. A seed that found a defect once stays in `FOUND`.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ def test_a_run_that_breaks_a_rule_names_its_seed_and_keeps_its_trace(monkeypatch
     assert isinstance(failure.value.__cause__, Violation)
 
 
-def test_a_group_between_tasks_is_seen_through_by_the_onlooker() -> None:
+def test_the_oracle_looks_through_a_group_between_tasks() -> None:
     graph = graph_of("a:\n(g): a\nb: g\n(all): b")
     trace = simulate(calm(graph, 1, "fifo", [2.0, 0.0, 3.0, 0.0]))
     assert trace.makespan == 5.0

@@ -1,4 +1,4 @@
-"""The modelled node is what it says it is, and the controllers reach their bars on it at a small scale."""
+"""The simulated node behaves as specified, and the controllers reach their target scores on it at a small scale."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import pytest
 
 from shoal.core.policies.throttle.controller import Controller
 from shoal.core.policies.throttle.registry import controller
-from shoal.sim.throttle_measurement import Best, Play, Yardstick, best_static, score, sharing, static_work
+from shoal.sim.throttle_measurement import (
+    Best,
+    BestLimits,
+    ThrottleSimulation,
+    best_static,
+    score,
+    sharing,
+    static_work,
+)
 from shoal.sim.throttled_node import (
     CORES,
     FluidNode,
@@ -46,13 +54,13 @@ def named(name: str) -> ThrottleScenario:
     return next(one for one in (*scenarios(), *further()) if one.name == name)
 
 
-def yardstick_of(scenario: ThrottleScenario) -> Yardstick:
+def yardstick_of(scenario: ThrottleScenario) -> BestLimits:
     bests = []
     stretches = [scenario.supplies, *(supplies for _, supplies in scenario.changes)]
     for caps, supplies in zip(BEST[scenario.name], stretches, strict=True):
         trial = msgspec.structs.replace(scenario, supplies=supplies, changes=(), periods=40)
         bests.append(Best(caps, caps, static_work(trial, caps, SEEDS[:2])))
-    return Yardstick(bests)
+    return BestLimits(bests)
 
 
 def node(kind: TaskKind, count: int, **supplies: Supply) -> FluidNode:
@@ -115,7 +123,7 @@ def test_heavy_tails_have_the_mean_they_should_have() -> None:
 
 def test_the_same_seed_gives_the_same_run() -> None:
     scenario = msgspec.structs.replace(named("heavy-tailed times"), periods=25)
-    one, other, third = (Play(scenario, adaptive, seed).execute() for seed in (7, 7, 8))
+    one, other, third = (ThrottleSimulation(scenario, adaptive, seed).execute() for seed in (7, 7, 8))
     assert one == other
     assert one != third
 
@@ -147,7 +155,7 @@ def test_adaptive_beats_weasel_where_one_task_is_lost_in_the_noise() -> None:
 
 
 def test_the_contract_is_never_exceeded() -> None:
-    steps = Play(named("contract below the knee"), adaptive, 1).execute()
+    steps = ThrottleSimulation(named("contract below the knee"), adaptive, 1).execute()
     assert max(step.caps[0] for step in steps) == 6
 
 
@@ -155,7 +163,7 @@ def test_a_latency_bound_category_is_not_held_to_the_processors() -> None:
     scenario = ThrottleScenario(
         "waiting", (plain("wait", cpu=0.0005),), {"cpu": Supply()}, periods=30, limits={"wait": 64}
     )
-    assert Play(scenario, adaptive, 1).execute()[-1].caps == [64]
+    assert ThrottleSimulation(scenario, adaptive, 1).execute()[-1].caps == [64]
 
 
 @pytest.mark.parametrize("seen", [False, True])
@@ -169,7 +177,7 @@ def test_two_runs_that_share_a_server_get_fair_shares_of_it(seen: bool) -> None:
 def test_categories_with_the_same_dominant_resource_take_turns_and_all_get_done() -> None:
     kinds = (plain("one", cpu=1 / CORES), plain("two", cpu=1 / CORES), plain("three", cpu=1 / CORES))
     scenario = ThrottleScenario("same", kinds, {"cpu": Supply()}, periods=140)
-    steps = Play(scenario, adaptive, 1).execute()
+    steps = ThrottleSimulation(scenario, adaptive, 1).execute()
     totals = [sum(step.work[kind] for step in steps) for kind in range(3)]
     assert min(totals) > 0.15 * sum(totals)
     assert sum(totals) / len(steps) > 0.85 * CORES
@@ -178,5 +186,5 @@ def test_categories_with_the_same_dominant_resource_take_turns_and_all_get_done(
 def test_who_has_little_to_do_is_done_soon() -> None:
     kinds = (plain("many", cpu=1 / CORES), plain("few", cpu=1 / CORES))
     scenario = ThrottleScenario("few", kinds, {"cpu": Supply()}, periods=60, amounts={"few": 30})
-    steps = Play(scenario, adaptive, 2).execute()
+    steps = ThrottleSimulation(scenario, adaptive, 2).execute()
     assert sum(step.completed[1] for step in steps[:40]) == 30

@@ -12,7 +12,7 @@ from shoal.core.explain.answer import Answer, Cap, ResourceHolder, RunAnswer, Wa
 from shoal.core.explain.scheduler_source import SingleNodeSource, explain_held
 from shoal.core.scheduler import Lane
 from shoal.core.scheduler_messages import CapsChanged
-from shoal.sim.cluster.fault_schedule import StruckRun
+from shoal.sim.cluster.fault_schedule import FaultInjectionRun
 from shoal.sim.cluster.scenario import draw_cluster
 from shoal.sim.node import Violation
 from shoal.sim.oracle import check_answer, check_held, expect_counts, popped
@@ -64,7 +64,7 @@ def on_one_node(seeds: range) -> Counter[WaitCause]:
     """The answers in all these runs."""
     answers: Counter[WaitCause] = Counter()
     for seed in seeds:
-        run = SimulatedRun(draw_scenario(seed), asks_why=EVENTS)
+        run = SimulatedRun(draw_scenario(seed), explain_interval=EVENTS)
         run.execute()
         answers += run.answers
     return answers
@@ -73,15 +73,18 @@ def on_one_node(seeds: range) -> Counter[WaitCause]:
 def on_clusters(seeds: range, seconds: float) -> Counter[WaitCause]:
     answers: Counter[WaitCause] = Counter()
     for seed in seeds:
-        run = StruckRun(draw_cluster(seed))
-        run.play(asks_why=seconds)
-        answers += run.candour.answers
+        run = FaultInjectionRun(draw_cluster(seed))
+        run.play(explain_interval=seconds)
+        answers += run.explain_oracle.answers
     return answers
 
 
 def test_asking_does_not_change_a_run() -> None:
     for seed in range(5):
-        plain, asked = StruckRun(draw_cluster(seed)).play(), StruckRun(draw_cluster(seed)).play(asks_why=SECONDS)
+        plain, asked = (
+            FaultInjectionRun(draw_cluster(seed)).play(),
+            FaultInjectionRun(draw_cluster(seed)).play(explain_interval=SECONDS),
+        )
         assert plain.makespan == asked.makespan and plain.ends == asked.ends
 
 

@@ -83,39 +83,41 @@ def test_the_default_locality_is_the_one_of_the_figure() -> None:
 
 def test_an_unknown_workload_is_answered_with_those_there_are() -> None:
     for text in ("", "pipelin", "bag of tasks", ":tasks=3"):
-        with pytest.raises(InputError, match=r"there is no workload .*the workloads are bag, fan-out, .*, moldyn"):
+        with pytest.raises(InputError, match=r"unknown workload .*use one of bag, fan-out, .*, moldyn"):
             make_workload(text, 1)
 
 
 def test_an_unknown_parameter_is_answered_with_those_of_the_workload() -> None:
-    with pytest.raises(InputError, match=r"bag has no parameter 'degree'; it has tasks, cores=2, seconds=0\.1, seed"):
+    with pytest.raises(
+        InputError, match=r"bag has no parameter 'degree'; its parameters are tasks, cores=2, seconds=0\.1, seed"
+    ):
         make_workload("bag:degree=10", 1)
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("bag:tasks=0", "tasks of the workload bag must be from 1 to 100,000,000, not 0"),
-        ("bag:tasks=-3", "must be from 1 to"),
-        ("bag:tasks=1e30", "must be from 1 to"),
-        ("bag:tasks=" + "9" * 400, "must be from 1 to"),
+        ("bag:tasks=0", "tasks of the workload bag must be between 1 and 100,000,000, not 0"),
+        ("bag:tasks=-3", "must be between 1 and"),
+        ("bag:tasks=1e30", "must be between 1 and"),
+        ("bag:tasks=" + "9" * 400, "must be between 1 and"),
         ("bag:tasks=many", "tasks of the workload bag must be a whole number, not 'many'"),
         ("bag:tasks=1.5", "must be a whole number"),
         ("bag:tasks=inf", "must be a whole number"),
-        ("bag:seconds=-1", "seconds of the workload bag must be from 0 to"),
-        ("bag:seconds=nan", "must be from 0 to"),
+        ("bag:seconds=-1", "seconds of the workload bag must be between 0 and"),
+        ("bag:seconds=nan", "must be between 0 and"),
         ("bag:seconds=fast", "must be a number, not 'fast'"),
         ("bag:tasks", "tasks of the workload bag has no value"),
         ("bag:tasks=", "tasks of the workload bag has no value"),
         ("bag:tasks=1,tasks=2", "is given twice"),
-        ("bag:tasks=1,", "is given an empty parameter"),
-        ("fan-out:degree=1", "degree of the workload fan-out must be from 2 to"),
+        ("bag:tasks=1,", "has an empty parameter"),
+        ("fan-out:degree=1", "degree of the workload fan-out must be between 2 and"),
         ("pipeline:output=big", "output of the workload pipeline 'big' is not a size"),
         ("stacking:locality=7", "has no locality 7"),
-        ("stacking:locality=0", "must be from 1 to 30"),
-        ("stacking:nodes=0", "nodes of the workload stacking must be from 1 to"),
-        ("montage-pwrake:scale=0", "scale of the workload montage-pwrake must be from 0.01 to 1,000"),
-        ("bag:seed=-1", "seed of the workload bag must be from 0 to"),
+        ("stacking:locality=0", "must be between 1 and 30"),
+        ("stacking:nodes=0", "nodes of the workload stacking must be between 1 and"),
+        ("montage-pwrake:scale=0", "scale of the workload montage-pwrake must be between 0.01 and 1,000"),
+        ("bag:seed=-1", "seed of the workload bag must be between 0 and"),
     ],
 )
 def test_a_bad_value_is_one_sentence(text: str, sentence: str) -> None:

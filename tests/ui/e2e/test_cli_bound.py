@@ -111,7 +111,7 @@ def test_a_trace_without_durations_is_refused(tmp_path: Path) -> None:
     del document["workflow"]["execution"]
     (tmp_path / "trace.json").write_text(json.dumps(document))
     done = shoal(tmp_path, "bound", "trace.json", expect=2)
-    assert done.stderr == "shoal: trace.json: the trace says of no task how long it took; use one of a real run\n"
+    assert done.stderr == "shoal: trace.json: the trace has no task durations; use the trace of a real run\n"
 
 
 def test_numpy_is_loaded_only_when_a_bound_is_asked_for() -> None:

@@ -99,7 +99,7 @@ def test_fail_fast_starts_nothing_after_the_first_failure(tmp_path: Path) -> Non
 def test_force_runs_everything_again_and_explain_says_why(tmp_path: Path) -> None:
     write(tmp_path, TWO_STEPS)
     shoal(tmp_path, "run", "-q")
-    assert "b.txt: runs because it was asked for with --force" in shoal(tmp_path, "run", "-f", "--explain").stderr
+    assert "b.txt: runs because --force was given" in shoal(tmp_path, "run", "-f", "--explain").stderr
     (tmp_path / "b.txt").unlink()
     assert "b.txt: runs because its output 'b.txt' is missing" in shoal(tmp_path, "run", "--explain").stderr
 
@@ -171,7 +171,7 @@ def test_syntax_error_in_rules_shows_the_users_line(tmp_path: Path) -> None:
 def test_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     write(tmp_path, TWO_STEPS)
     (tmp_path / ".shoal").write_text("a file where the records would go")
-    assert "cannot write in the workflow's directory" in shoal(tmp_path, "run", expect=2).stderr
+    assert "cannot write to the workflow's directory" in shoal(tmp_path, "run", expect=2).stderr
 
 
 def test_no_workflow_at_all_is_said(tmp_path: Path) -> None:

@@ -238,8 +238,8 @@ def test_a_finished_run_is_shown_beside_what_was_predicted_of_it(tmp_path: Path)
         ((".shoal/gone/ledger",), "'.shoal/gone/ledger' is not the ledger of a run"),
         (("flow.makeflow", "--like", "no.py"), "the workflow file 'no.py' does not exist"),
         (("flow.makeflow", "--like", "flow.makeflow"), "'flow.makeflow' has not been run yet"),
-        (("untimed.json",), "untimed.json: the trace says of no task how long it took; use one of a real run"),
-        (("untimed.json", "--nodes", "2"), "the trace says of no task how long it took"),
+        (("untimed.json",), "untimed.json: the trace has no task durations; use the trace of a real run"),
+        (("untimed.json", "--nodes", "2"), "the trace has no task durations"),
         (("wide.json", "--nodes", "2", "--cores", "2"), "asks for cores 16, but the node has 2; simulate a larger one"),
     ],
 )  # fmt: skip

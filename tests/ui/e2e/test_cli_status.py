@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.ledger.statistics import read_moment
+from shoal.ledger.statistics import read_live_counters
 from shoal.ledger.workspace import Workspace
 from support.command import shoal, start, wait_until
 
@@ -88,7 +88,7 @@ task("calls", needs=[f"p{n}.txt" for n in range(4000)])
 
 def running_now(workspace: Workspace) -> int | None:
     """How many tasks a run says run here at this moment."""
-    found = read_moment(workspace.directory, workspace.holder())
+    found = read_live_counters(workspace.directory, workspace.holder())
     return found.running if found is not None else None
 
 
@@ -129,7 +129,7 @@ def test_a_damaged_ledger_is_told_of(made: Path) -> None:
     ledger.write_bytes(b"garbage" * 100)
     assert "700 bytes of the ledger are damaged" in status(made)
     assert json.loads(status(made, "--json"))["damaged_bytes"] == 700
-    assert "what the others made counts as unknown" in shoal(made, "run", "flow.py", "--quiet", expect=2).stderr
+    assert "outputs of the other tasks count as unknown" in shoal(made, "run", "flow.py", "--quiet", expect=2).stderr
     shoal(made, "run", "flow.py", "--quiet", "--overwrite")
     assert "damaged" not in status(made) and json.loads(status(made, "--json"))["damaged_bytes"] == 0
 

@@ -152,7 +152,7 @@ def test_why_a_task_is_not_part_of_the_run_is_known(tmp_path: Path) -> None:
 
 def test_rules_of_which_none_is_asked_for_are_looked_at_with_the_task_as_target(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text('from shoal import rule\nrule("made{n}", run="touch made{n}")\n')
-    assert "'made7' would run because there is no record" in why(tmp_path, "made7")
+    assert "'made7' would run because it has no recorded result" in why(tmp_path, "made7")
     assert "nothing makes the target 'other'" in shoal(tmp_path, "why", "other", "flow.py", expect=2).stderr
 
 

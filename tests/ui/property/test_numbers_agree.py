@@ -203,10 +203,10 @@ def written(told: History) -> Iterator[Workspace]:
 def say(workspace: Workspace, part: Part) -> None:
     assert part.said is not None
     said = Statistics(part.start.total, 0, 0.0, 1.0)
-    said.running, _, said.is_crowded = part.said
+    said.running, _, said.is_oversubscribed = part.said
     for name, count in part.said[1].items():
         said.category(name).running = count
-    LiveCountersWriter(workspace.directory).say(said)
+    LiveCountersWriter(workspace.directory).publish(said)
 
 
 def output_of(*words: str) -> str:
@@ -262,7 +262,7 @@ def check(told: History) -> None:
         said = run.mark.running_now()
     with written(told) as workspace:
         status = json.loads(output_of("status", "--json", WORKFLOW))
-        watch = Watch(workspace, passes_idle=True)
+        watch = Watch(workspace, skip_idle=True)
         watch.refresh()
         quick, slow = quick_parts(watch), slow_parts(watch)
         report = data_of(WORKFLOW)
@@ -435,7 +435,7 @@ def test_a_run_and_its_ledger_agree_on_the_cores_used(random: Random, tasks: int
         begin, end = free[place], free[place] + seconds * random.choice((0.5, 1.0, 2.0))
         free[place] = end - random.choice((0.0, 0.0, 1e-6, 0.1 * seconds))
         books.ended(EndedAttempt(task, 1, AttemptOutcome.OK, 0, begin, end, 0.1 * seconds * random.random()))
-        totals.look(end, lambda _: 1.0)  # what is said on the way changes nothing
+        totals.update_oversubscription(end, lambda _: 1.0)  # what is said on the way changes nothing
         books.enter([Accept(task, 1)] if random.random() < 0.9 else [Retry(task, 1, AttemptOutcome.FAILED, 0.0)])
     totals.ended = max(record.ended for record in kept if isinstance(record, TaskEnded))
     node = [("cores", cores * FRACTION)]
@@ -447,9 +447,9 @@ def test_a_run_and_its_ledger_agree_on_the_cores_used(random: Random, tasks: int
         at_once.take(record)
         bit_by_bit.take(record)
         bit_by_bit.settle()
-        bit_by_bit.is_crowded()
+        bit_by_bit.is_oversubscribed()
     at_once.settle()
-    assert at_once.is_crowded() == bit_by_bit.is_crowded() == totals.share_cores()
+    assert at_once.is_oversubscribed() == bit_by_bit.is_oversubscribed() == totals.share_cores()
     told = state.progress(totals.ended).utilisation
     shown = run_data(at_once, workflow=WORKFLOW, now=None)["progress"]["utilisation"]
     assert [told, shown] == pytest.approx([totals.utilisation()] * 2, abs=2e-3)

@@ -70,7 +70,7 @@ def test_what_somebody_else_has_read_is_told_all_the_same(going: Workspace) -> N
 def test_tasks_that_are_too_short_for_the_ledger_run_all_the_same(going: Workspace) -> None:
     statistics = Statistics(2, 0, BEGAN, 2.0)
     statistics.running = 2
-    LiveCountersWriter(going.directory).say(statistics)
+    LiveCountersWriter(going.directory).publish(statistics)
     watch = Watch(going)
     watch.refresh()
     told = quick_parts(watch)["progress"]
@@ -90,7 +90,7 @@ def test_how_many_tasks_run_is_told_also_of_very_many_categories(going: Workspac
     statistics.running = 2
     for name in ("a" * 40_000, "b" * 40_000):
         statistics.category(name).running = 1
-    LiveCountersWriter(going.directory).say(statistics)
+    LiveCountersWriter(going.directory).publish(statistics)
     watch = Watch(going)
     watch.refresh()
     assert quick_parts(watch)["progress"]["running"] == 2

@@ -155,7 +155,7 @@ def test_a_ledger_is_followed_as_it_grows_and_read_anew_when_it_was_replaced(tmp
     for record in (started(2), planned(["a", "a"]), TaskStarted(0, 1, 1000.5, 1, 0.0, 0)):
         writer.add(record)
     writer.flush()
-    assert not tail.is_another()
+    assert not tail.was_replaced()
     read_into(view, tail)
     assert list(view.running) == [0]
     writer.add(ended(0, 0.5, 1.0))
@@ -171,7 +171,7 @@ def test_a_ledger_is_followed_as_it_grows_and_read_anew_when_it_was_replaced(tmp
     writer.close()
     path.rename(tmp_path / "old")
     path.write_bytes(encode(started(5)))
-    assert tail.is_another()
+    assert tail.was_replaced()
     view = RunView()
     read_into(view, tail)
     assert view.start is not None and view.start.to_run == 5
@@ -239,7 +239,7 @@ def test_what_nodes_have_offered_is_the_same_for_the_run_and_its_readers(tmp_pat
     view = RunView()
     read_into(view, LedgerTail(str(path)))
     assert roll.core_seconds(BEGAN, BEGAN + 4.0) == 1 * 4.0 + 2 * 1.0
-    assert sum(cores * (end - begin) for _, cores, begin, end in view.there(BEGAN + 4.0)) == 1 * 4.0 + 2 * 1.0
+    assert sum(cores * (end - begin) for _, cores, begin, end in view.presence(BEGAN + 4.0)) == 1 * 4.0 + 2 * 1.0
 
 
 def test_a_run_on_a_cluster_records_the_node_of_every_task(tmp_path: Path) -> None:

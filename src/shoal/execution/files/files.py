@@ -118,7 +118,7 @@ class Signatures:
         own = self.own if file in self.versions.folders else None
         return signature(self.graph.file_names[file], check == BY_CONTENT, own)
 
-    def strangers_in(self, file: int) -> Iterator[str]:
+    def foreign_files_in(self, file: int) -> Iterator[str]:
         """Yields the files in a directory that no task of the workflow makes."""
         name = self.graph.file_names[file]
         entries = list_tree(name, is_left_out=self.own.below(name))

@@ -20,7 +20,7 @@ from shoal.execution.executor.options import CallOptionValues
 from shoal.execution.nets.driver import NetDriver, NetListener, NetTaskSender
 from shoal.execution.nets.journal import NetJournal, PastNetRun, dumps, read_past, run_started
 from shoal.extensions import load_extension
-from shoal.ledger.cluster_notes import drop_farmed, is_farmed, read_farmed, write_farmed
+from shoal.ledger.cluster_notes import drop_net_note, may_have_remote_tasks, read_net_note, write_net_note
 from shoal.ledger.workspace import LockHolder, Workspace
 from shoal.petri import Net, NetFlow, Place
 from shoal.petri import records as r
@@ -169,7 +169,7 @@ class NetRun:
 
     def _cancel_former_tasks(self, workspace: Workspace) -> str:
         """Cancels tasks that a killed client left on a cluster; otherwise they would run beside ours."""
-        note = read_farmed(workspace) if is_farmed(workspace) else None
+        note = read_net_note(workspace) if may_have_remote_tasks(workspace) else None
         if note is None:
             return ""
         if note == self._client.note and not self._client.is_over():
@@ -184,10 +184,10 @@ class NetRun:
         if self._client.note is None:
             return
         try:
-            write_farmed(workspace, self._client.note)
+            write_net_note(workspace, self._client.note)
         except OSError as error:
             raise InputError(
-                f"cannot record in {workspace.farmed!r} on which cluster the net runs: {error.strerror}",
+                f"cannot record in {workspace.net_note!r} on which cluster the net runs: {error.strerror}",
                 remedy="free some space there, or make it writable",
             ) from None
 
@@ -208,7 +208,7 @@ class NetRun:
         finally:
             if self._workspace is not None:
                 if self._client.note is not None and self._is_ended():
-                    drop_farmed(self._workspace)
+                    drop_net_note(self._workspace)
                 self._workspace.release()
 
     def _is_ended(self) -> bool:

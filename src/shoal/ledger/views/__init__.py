@@ -1,1 +1,1 @@
-"""What pages, reports and tables show of a run, computed from its records. Pure."""
+"""Views of a run, computed from its records: tables and series for pages, reports and status. Pure."""

@@ -1,4 +1,4 @@
-"""The attempts of a run as columns: a row for each, and texts as numbers of a list."""
+"""The attempts of a run as numpy columns, and a fast decoder that fills them from the bytes of a ledger."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _GROWTH = 1.5
 
 
 class GrowingColumn:
-    """Numbers of one kind, added at the end."""
+    """A numpy column that grows at its end."""
 
     def __init__(self, kind: str, expected: int = 0) -> None:
-        # Room that is not used yet takes no memory.
+        # np.zeros reserves address space only: unused pages take no memory.
         self._room: Array = np.zeros(max(_FIRST_ROOM, min(expected + expected // 32, _MOST_EXPECTED)), kind)
         self._size = 0
 
@@ -43,24 +43,24 @@ class GrowingColumn:
         self._room = room
 
     def reach(self, size: int) -> None:
-        """At least so many, with zeros where nothing was said."""
+        """Extends the column with zeros to at least this size."""
         if size > len(self._room):
             self._grow(size)
         self._size = max(self._size, size)
 
     @property
     def values(self) -> Array:
-        """All of them, not copied."""
+        """All values, as a view without a copy."""
         return self._room[: self._size]
 
 
 class PackedNames:
-    """Names of tasks by number, as they came: in packed chunks, of which the one used last is unpacked."""
+    """Names of tasks by number, in compact form: msgpack chunks, of which the one used last is decoded."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
         self._chunk_of = GrowingColumn("i4")
-        """Counted from 1; 0 for a task that has no name here."""
+        """Counted from 1; 0 for a task without a name here."""
         self._place = GrowingColumn("i4")
         self._open: tuple[int, list[str]] = (-1, [])
 
@@ -73,8 +73,8 @@ class PackedNames:
             self._place.values[tasks] = np.arange(len(tasks))
 
     def may_have(self, part: str, size: int) -> Array:
-        """For each task below this number, whether its name may have this part: one in its chunk has. Large and small
-        letters are the same."""
+        """For each task below `size`, whether its name may contain `part`: true if any name in its chunk does. Ignores
+        case."""
         wanted = part.lower()
         texts = ("\n".join(msgspec.msgpack.decode(chunk, type=list[str])) for chunk in self._chunks)
         has_it = np.array([True, *(wanted in text.lower() for text in texts)])
@@ -84,7 +84,7 @@ class PackedNames:
         return found
 
     def of(self, task: int) -> str:
-        """The name, or something that stands for it."""
+        """The name of a task, or a generic name if it is unknown."""
         number = int(self._chunk_of.values[task]) if 0 <= task < len(self._chunk_of) else 0
         if not number:
             return f"task {task}"
@@ -94,7 +94,7 @@ class PackedNames:
 
 
 class Used(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The first columns of `Usage`; what stands behind them is skipped."""
+    """The first fields of `Usage`; later fields are skipped."""
 
     read_bytes: int = 0
     written_bytes: int = 0
@@ -110,7 +110,7 @@ class Used(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class End(msgspec.Struct, frozen=True, array_like=True, gc=False, tag="end"):
-    """See `TaskEnded`."""
+    """Like `TaskEnded`, but with undecoded fields, for speed."""
 
     task: int
     attempt: int
@@ -154,16 +154,16 @@ class EndColumns(msgspec.Struct, frozen=True):
     limit: Array
     made: Array
     outcomes: list[tuple[int, str]]
-    """Row and outcome of those that are not `ok`."""
+    """Row and outcome of the attempts that are not `ok`."""
     messages: list[tuple[int, str]]
-    """Row and message of those that have one."""
+    """Row and message of the attempts that have one."""
     read: int
     written: int
-    """Bytes, of all together."""
+    """Bytes, summed over all attempts."""
 
 
 def columns_of(batch: Sequence[AnyEnd]) -> EndColumns:
-    """Records as columns."""
+    """Converts records to columns."""
     usages = [record.usage for record in batch]
     largest, whole = [record.max_rss for record in batch], [usage.tree_memory for usage in usages]
     return EndColumns(
@@ -185,7 +185,7 @@ def columns_of(batch: Sequence[AnyEnd]) -> EndColumns:
 
 
 _MOST_MESSAGES = 20_000
-"""Different ones; what comes beyond that is counted as one."""
+"""Maximum number of different messages; further ones are counted as one."""
 OTHER_MESSAGE = "other causes"
 
 
@@ -200,7 +200,7 @@ class AttemptColumns:
         self._cpu, self._memory, self._limit, self._made = (GrowingColumn("f4", expected) for _ in range(4))
         self.read = 0
         self.written = 0
-        """Bytes of all attempts together, from and to disks."""
+        """Bytes that all attempts together read from disks and wrote to them."""
         self.outcomes: list[str] = ["ok"]
         self.messages: list[str] = [""]
         self._outcome_codes: dict[str, int] = {"ok": 0}
@@ -210,7 +210,7 @@ class AttemptColumns:
         return len(self._task)
 
     def add(self, batch: EndColumns, categories: Array) -> None:
-        """`categories` are the codes of those of the tasks."""
+        """Appends rows; `categories` has the category code of each."""
         size = len(batch.task)
         self._task.extend(batch.task)
         self._node.extend(batch.node)
@@ -249,7 +249,7 @@ class AttemptColumns:
             self.messages.append(text)
         return code
 
-    # The columns, not copied.
+    # The columns, as views without a copy.
 
     @property
     def task(self) -> Ints:
@@ -265,7 +265,7 @@ class AttemptColumns:
 
     @property
     def outcome(self) -> Array:
-        """Positions in `outcomes`; 0 is success."""
+        """Indices into `outcomes`; 0 is success."""
         return self._outcome.values
 
     @property
@@ -274,12 +274,12 @@ class AttemptColumns:
 
     @property
     def number(self) -> Ints:
-        """Which attempt of its task it was, from 1."""
+        """Number of the attempt of its task, from 1."""
         return self._number.values
 
     @property
     def message(self) -> Ints:
-        """Positions in `messages`."""
+        """Indices into `messages`."""
         return self._message.values
 
     @property
@@ -300,7 +300,7 @@ class AttemptColumns:
 
     @property
     def limit(self) -> Floats:
-        """Bytes of memory that it might use; 0: no limit."""
+        """Memory limit in bytes; 0: none."""
         return self._limit.values
 
     @property
@@ -309,11 +309,11 @@ class AttemptColumns:
 
 
 _SPARE = bytes(16)
-"""Behind the last byte, so that a number that begins there can be looked at."""
+"""Padding, so that reading a number that begins at the last byte stays within the buffer."""
 
 
 class Strided:
-    """Bytes, as numbers of any kind that begin at any of them."""
+    """Bytes that can be read as numbers of any type at any offset, in bulk."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -321,7 +321,7 @@ class Strided:
         self._kinds: dict[str, Array] = {}
 
     def at(self, kind: str, places: Ints) -> Array:
-        """The numbers of this kind that begin at these places; IndexError if one is far outside."""
+        """The numbers of this type at these offsets; IndexError if one is far outside."""
         found = self._kinds.get(kind)
         if found is None:
             size = len(self._padded) - np.dtype(kind).itemsize + 1
@@ -329,21 +329,21 @@ class Strided:
         return found[places]
 
     def places_of(self, byte: int) -> Ints:
-        """Where this byte stands."""
+        """Offsets of this byte."""
         return np.flatnonzero(np.frombuffer(self.data, np.uint8) == byte)
 
 
 _FIELDS, _USAGE = 22, 12
-"""Of the two records, the tag of the first included; later versions may have more."""
+"""Number of fields of the two records, including the tag of the first; later versions may have more."""
 
 OTHER, END, START, COURSE = range(4)
 _ATTEMPTS = 1 << 24
-"""No task has so many."""
+"""An upper bound for the attempts of a task, to combine task and attempt into one key."""
 
-# Tags of MessagePack.
+# Type bytes of MessagePack.
 _NIL, _FALSE, _TRUE, _FLOAT, _PAIR, _ARRAY16 = 0xC0, 0xC2, 0xC3, 0xCB, 0x92, 0xDC
 _ARRAYS, _STRINGS = 0x90, 0xA0
-"""The first of those that say how many, or how long."""
+"""The first type bytes of arrays and strings with an embedded length."""
 _NUMBERS = {
     0xCA: ">f4",
     0xCB: ">f8",
@@ -357,11 +357,11 @@ _NUMBERS = {
     0xD3: ">i8",
 }
 _LENGTHS = {0xC4: ">u1", 0xC5: ">u2", 0xC6: ">u4", 0xD9: ">u1", 0xDA: ">u2", 0xDB: ">u4"}
-"""Bytes and texts behind a length of this kind."""
+"""Bytes and strings that follow a length of this type."""
 
 
 def _sizes() -> Ints:
-    """By tag, what a value takes, or its head where a length stands behind the tag; 0: not read here."""
+    """By type byte: size of a value, or of its header if a length follows the type byte; 0: not supported here."""
     found = np.zeros(256, np.int64)
     found[:0x80] = found[0xE0:] = 1
     found[_STRINGS : _STRINGS + 32] = np.arange(1, 33)
@@ -377,29 +377,29 @@ _IS_LONG[list(_LENGTHS)] = True
 
 
 _HERE = 0
-"""The last field of a start: this machine."""
+"""The last field of a TaskStarted record: this machine."""
 
 
-class _Unusual(Exception):  # noqa: N818  no error: there is another way
-    """Something that is not read here."""
+class _Unusual(Exception):  # noqa: N818  no error: the slower decoder takes over
+    """The data has a form that this decoder does not support."""
 
 
 def kinds_of(data: Strided, begins: Ints, ends: Ints) -> Array:
-    """What the payloads that stand here are: ends of attempts, their starts, their courses, or something else.
+    """The record types of these payloads: end of an attempt, its start, its usage series, or another type.
 
-    Starts on the nodes of a cluster count as something else, since it matters what stands before and behind them.
+    Starts on cluster nodes count as another type, because their order relative to other records matters.
     """
     found: Array = np.full(len(begins), OTHER, np.uint8)
     heads = data.at(">u4", begins)
     found[data.at(">u4", begins + 3) == int.from_bytes(b"\xa3end", "big")] = END
-    found[heads == int.from_bytes(b"\x97\xa2on", "big")] = START  # as it was before clusters told of them
+    found[heads == int.from_bytes(b"\x97\xa2on", "big")] = START  # the format before clusters
     found[(heads == int.from_bytes(b"\x98\xa2on", "big")) & (data.at("u1", ends - 1) == _HERE)] = START
     found[heads == int.from_bytes(b"\x94\xa6co", "big")] = COURSE
     return found
 
 
 def are_open(data: Strided, begins: Ints, ended: EndColumns) -> Array:
-    """Which of the starts that begin here are of attempts that are not among these ends."""
+    """Which of these start records belong to attempts without an end in `ended`."""
     cursor = _Cursor(data, begins + 4)
     try:
         keys = cursor.key()
@@ -412,22 +412,22 @@ def are_open(data: Strided, begins: Ints, ended: EndColumns) -> Array:
 
 
 def ends_in(data: Strided, begins: Ints, ends: Ints) -> EndColumns | None:
-    """The records of these payloads as columns; None if one of them is unusual."""
+    """Decodes these payloads into columns; None if one of them has an unsupported form."""
     try:
         return _Cursor(data, begins).columns(ends)
-    except (_Unusual, IndexError):  # a length that leads far beyond the data
+    except (_Unusual, IndexError):  # IndexError: a length points far beyond the data
         return None
 
 
 class _Cursor:
-    """Stands in all records at the same field."""
+    """Points to the same field in all records, and advances field by field."""
 
     def __init__(self, data: Strided, begins: Ints) -> None:
         self._data = data
         self._at = begins.copy()
 
     def columns(self, ends: Ints) -> EndColumns:
-        """Goes through all fields."""
+        """Decodes all fields."""
         if (self._data.at("u1", self._at) != _ARRAY16).any() or (self._data.at(">u2", self._at + 1) < _FIELDS).any():
             raise _Unusual
         self._at += 7
@@ -454,14 +454,14 @@ class _Cursor:
         )
 
     def key(self) -> Array:
-        """Task and attempt in one."""
+        """Combines task and attempt into one key."""
         return self._numbers() * _ATTEMPTS + self._numbers()
 
     def _tags(self) -> Array:
         return self._data.at("u1", self._at)
 
     def _numbers(self) -> Array:
-        """Whole numbers, or floats if there is one among them."""
+        """Reads integers, or floats if at least one value is a float."""
         tags = self._tags()
         largest = int(tags.max(initial=0))
         found: Array
@@ -481,7 +481,7 @@ class _Cursor:
         return found
 
     def _put(self, found: Array, tags: Array, tag: int) -> Array:
-        """With the numbers of one kind put where they belong."""
+        """Inserts the numbers of one type into their rows."""
         mine = np.flatnonzero(tags == tag)
         if tag >= 0xE0:
             found[mine] = tag - 256
@@ -495,7 +495,7 @@ class _Cursor:
         return found
 
     def _skip(self, fields: int = 1) -> None:
-        """Over numbers, texts, bytes and nothing."""
+        """Skips numbers, strings, bytes and nil."""
         for _ in range(fields):
             self._at = self._behind(self._at)
 
@@ -513,7 +513,7 @@ class _Cursor:
         return at + sizes
 
     def _texts(self, usual: bytes) -> list[tuple[int, str]]:
-        """Where a text is not the usual one, and what it is there."""
+        """Rows with a string other than `usual`, and that string."""
         tags = self._tags()
         other = tags != _STRINGS + len(usual)
         if usual:
@@ -526,7 +526,7 @@ class _Cursor:
         return [(row, data[begin:end].decode("utf-8", "replace")) for row, begin, end in places]
 
     def _skip_outputs(self) -> None:
-        """Over a list of pairs."""
+        """Skips a list of pairs."""
         counts = self._tags().astype(np.int64) - _ARRAYS
         if (counts < 0).any() or (counts > 15).any():
             raise _Unusual
@@ -539,7 +539,7 @@ class _Cursor:
             self._at[rows] = self._behind(self._behind(at + 1))
 
     def _usage(self) -> tuple[Array, Array, Array, Array]:
-        """Bytes read and written, memory of the whole tree, bytes made."""
+        """Bytes read and written, memory of the process tree, bytes of outputs."""
         if (self._tags() != _ARRAYS + _USAGE).any():
             raise _Unusual
         self._at += 1

@@ -1,7 +1,8 @@
-"""Tasks that ask for other cores than their category is declared with: sparse, since most runs have none of them.
+"""Core use over time: tasks with a special core request, cores allocated on cluster nodes, and detection of shared
+cores.
 
-What all the others hold follows from their category; `RunView.cores_of` puts both together. Who asks for single tasks
-needs no numpy.
+Tasks that request other cores than their category declares are stored sparsely, since most runs have none. For all
+others the category decides; `RunView.cores_of` combines both. Queries for single tasks need no numpy.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from shoal.core.resources import FRACTION
-from shoal.ledger.records import NONE_ASKED, CoresAsked, NodeTold, numbers
+from shoal.ledger.records import NONE_REQUESTED, CoresAsked, NodeTold, numbers
 
 if TYPE_CHECKING:
     from shoal.ledger.views.attempts import Array, Floats, Ints
 
 
 class SpecialCores:
-    """These tasks, and what each asks for. Of what is recorded twice of a task, the last counts."""
+    """Tasks with a core request of their own. If a task is recorded twice, the last record is valid."""
 
     def __init__(self) -> None:
         self._records: list[CoresAsked] = []
-        self._asked: dict[int, int] | None = None
+        self._requested: dict[int, int] | None = None
         self._sorted: tuple[Ints, Ints] | None = None
 
     def __bool__(self) -> bool:
@@ -32,30 +33,30 @@ class SpecialCores:
 
     def add(self, record: CoresAsked) -> None:
         self._records.append(record)
-        self._asked = self._sorted = None
+        self._requested = self._sorted = None
 
     def of(self, task: int, otherwise: int) -> int:
-        """What a task asks for, or what others of its category do."""
+        """Cores that a task requests, or `otherwise`, the request of its category."""
         return self._by_task().get(task, otherwise) if self._records else otherwise
 
     def _by_task(self) -> dict[int, int]:
-        if self._asked is None:
+        if self._requested is None:
             rows = (zip(numbers(each.tasks), numbers(each.cores), strict=True) for each in self._records)
-            self._asked = dict(chain.from_iterable(rows))
-        return self._asked
+            self._requested = dict(chain.from_iterable(rows))
+        return self._requested
 
     def _columns(self) -> tuple[Ints, Ints]:
-        """The numbers of the tasks in their order, and what each asks for."""
+        """The sorted task numbers, and the request of each."""
         if self._sorted is None:
             import numpy as np
 
             columns = [[np.frombuffer(c, "<i4") for c in (each.tasks, each.cores)] for each in self._records[::-1]]
-            tasks, asked = (
+            tasks, requested = (
                 np.concatenate([np.zeros(0, np.int64), *(pair[at][::-1] for pair in columns)]).astype(np.int64)
                 for at in (0, 1)
             )
             tasks, last = np.unique(tasks, return_index=True)
-            self._sorted = tasks, asked[last]
+            self._sorted = tasks, requested[last]
         return self._sorted
 
     @property
@@ -63,63 +64,64 @@ class SpecialCores:
         return self._columns()[0]
 
     @property
-    def asked(self) -> Ints:
-        """In parts of 10,000; `NONE_ASKED` for those that ask for nothing."""
+    def requested(self) -> Ints:
+        """In units of 1/10,000 core; `NONE_REQUESTED` for tasks that request none."""
         return self._columns()[1]
 
     def among(self, tasks: Ints) -> tuple[Ints, Ints]:
-        """Which of some tasks are such, as places among them, and what those ask for."""
+        """Indices of those of the given tasks that are stored here, and their requests."""
         import numpy as np
 
-        known, asked = self._columns()
+        known, requested = self._columns()
         if not len(known):
-            return np.zeros(0, np.int64), asked
+            return np.zeros(0, np.int64), requested
         place = np.minimum(np.searchsorted(known, tasks), len(known) - 1)
         found = np.flatnonzero(known[place] == tasks)
-        return found, asked[place[found]]
+        return found, requested[place[found]]
 
 
-def as_cores(asked: Ints) -> Floats:
-    """Who asks for nothing is given one."""
+def as_cores(requested: Ints) -> Floats:
+    """Converts requests to cores; a task without a request is allocated one."""
     import numpy as np
 
-    found: Floats = np.where(asked == NONE_ASKED, 1.0, asked / FRACTION)
+    found: Floats = np.where(requested == NONE_REQUESTED, 1.0, requested / FRACTION)
     return found
 
 
-def are_declared(asked: Ints) -> Array:
-    """Whether somebody asked."""
-    found: Array = asked != NONE_ASKED
+def are_declared(requested: Ints) -> Array:
+    """Whether each request declares cores."""
+    found: Array = requested != NONE_REQUESTED
     return found
 
 
 MOST_MOMENTS = 2048
 _APART = 0.5
 _LITTLE = 0.05
-"""Up to this part of what there is, what nodes say and what has ended may differ: they speak only now and then."""
+"""Maximum relative difference between node reports and ended attempts that counts as equal: nodes report at intervals
+only."""
 
 
-class Underway:
-    """Tasks that run and cores that they hold, as all nodes said."""
+class ReportedUse:
+    """Running tasks and allocated cores over time, as reported by all nodes."""
 
     def __init__(self) -> None:
-        self._said: dict[int, tuple[int, float]] = {}
+        self._reported: dict[int, tuple[int, float]] = {}
         self._running, self._cores = 0, 0.0
         self._moments: list[tuple[float, int, float]] = []
         self._apart = _APART
 
-    def take(self, told: NodeTold) -> None:
-        """A node has said how it stands."""
-        if told.running is not None:
-            self._note(told.time, told.node, (told.running, told.cores / FRACTION))
+    def take(self, report: NodeTold) -> None:
+        """Takes the report of a node."""
+        if report.running is not None:
+            self._note(report.time, report.node, (report.running, report.cores / FRACTION))
 
     def leave(self, time: float, node: int) -> None:
-        """A node is gone, and what ran there with it."""
+        """A node has left, and its tasks with it."""
         self._note(time, node, (0, 0.0))
 
     def _note(self, time: float, node: int, stands: tuple[int, float]) -> None:
-        before = self._said.get(node, (0, 0.0))
-        self._said[node] = stands
+        before = self._reported.get(node, (0, 0.0))
+        self._reported[node] = stands
         self._running += stands[0] - before[0]
         self._cores += stands[1] - before[1]
         if self._moments and time < self._moments[-1][0] + self._apart:
@@ -130,13 +132,13 @@ class Underway:
             self._moments, self._apart = self._moments[::2], 2 * self._apart
 
     def core_seconds(self, until: float) -> float:
-        """Held up to a moment of the clock."""
+        """Core seconds allocated up to this time."""
         ends = [moment for moment, _, _ in self._moments[1:]] + [until]
         return sum(cores * max(0.0, end - began) for (began, _, cores), end in zip(self._moments, ends, strict=False))
 
     def over(self, edges: Floats, origin: float, until: float) -> tuple[Floats, Floats]:
-        """Tasks that ran and cores that were held, on average in each bucket up to a moment of the clock."""
-        import numpy as np  # seldom needed by those who only add up
+        """Mean number of running tasks and allocated cores in each bucket, up to this time."""
+        import numpy as np  # here, because sums do not need it
 
         from shoal.ledger.views.timeline import total_over
 
@@ -146,43 +148,44 @@ class Underway:
         return total_over(begins, ends, running, edges), total_over(begins, ends, cores, edges)
 
 
-def not_told(said: Floats, known: Floats, there: Floats) -> Floats:
-    """What is missing of what nodes said in the last buckets: further back everything has ended and is known."""
+def unexplained(reported: Floats, known: Floats, there: Floats) -> Floats:
+    """The part of the node reports in the last buckets that attempts do not explain yet. In earlier buckets all
+    attempts have ended and are known."""
     import numpy as np
 
-    missing = said - known
+    missing = reported - known
     enough = missing <= _LITTLE * np.maximum(there, 1.0)
-    enough[-1:] = False  # what began a moment ago
+    enough[-1:] = False  # attempts that have just started
     settled = np.flatnonzero(enough)
     found: Floats = np.maximum(0.0, missing)
     found[: settled[-1] + 1 if len(settled) else 0] = 0.0
     return found
 
 
-CROWDED = 1.02
-"""From so many times what there was on, tasks share cores."""
+OVERSUBSCRIBED = 1.02
+"""Tasks share cores if they were allocated at least this multiple of the available cores."""
 _PIECES, _FINEST = 256, 1 / 64
 
 
-class Crowding:
-    """What attempts held over time; O(1) for each, and of a fixed size."""
+class Oversubscription:
+    """Overlap of attempts: their allocated cores over time. O(1) per attempt, constant size."""
 
     def __init__(self) -> None:
         self._width = _FINEST
         self._steps: dict[int, float] = {}
-        """By piece: how much more is held after it than before."""
+        """By interval: the change of the allocated cores in it."""
         self._inside: dict[int, float] = {}
-        """Core seconds of these steps within the piece."""
+        """Core seconds of these changes within the interval."""
         self._first = self._last = 0
 
-    def copy(self) -> Crowding:
-        other = Crowding()
+    def copy(self) -> Oversubscription:
+        other = Oversubscription()
         other._width, other._first, other._last = self._width, self._first, self._last
         other._steps, other._inside = self._steps.copy(), self._inside.copy()
         return other
 
     def add(self, begin: float, end: float, cores: float) -> None:
-        """An attempt."""
+        """Adds an attempt."""
         if end <= begin or not cores:
             return
         self._reach(begin, end)
@@ -191,7 +194,7 @@ class Crowding:
             self._change(at, change, change * ((at + 1) * self._width - moment))
 
     def add_all(self, begins: Floats, ends: Floats, cores: Floats) -> None:
-        """Many of them."""
+        """Adds many attempts."""
         import numpy as np
 
         count = (ends > begins) & (cores != 0)
@@ -207,11 +210,11 @@ class Crowding:
             for at in np.unique(places).tolist():
                 self._change(at, float(steps[at - first]), float(inside[at - first]))
 
-    def is_crowded(self, cores: float) -> bool:
+    def is_oversubscribed(self, cores: float) -> bool:
         held = fits = running = 0.0
         there, before = cores * self._width, self._first
         for at in sorted(self._steps):
-            between = running * self._width  # in each of the pieces in which nothing began or ended
+            between = running * self._width  # in each interval without a start or an end
             held += between * (at - before)
             fits += min(between, there) * (at - before)
             here = between + self._inside[at]
@@ -219,7 +222,7 @@ class Crowding:
             fits += min(here, there)
             running += self._steps[at]
             before = at + 1
-        return cores > 0 and held > CROWDED * fits
+        return cores > 0 and held > OVERSUBSCRIBED * fits
 
     def _change(self, at: int, step: float, inside: float) -> None:
         self._steps[at] = self._steps.get(at, 0.0) + step

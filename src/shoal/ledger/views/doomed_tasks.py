@@ -16,14 +16,14 @@ from shoal.ledger.records import TasksLinked
 from shoal.ledger.views.attempts import Array, Ints
 
 _PIECE = 1 << 15
-"""Dependencies that are looked at together."""
+"""Number of dependencies processed at once."""
 _NARROW = 32
-"""Up to so many tasks are passed one by one: in a long chain numpy would not pay."""
+"""Up to this number, tasks are processed one by one: in a long chain numpy would be slower."""
 _LOW = (1 << 32) - 1
 
 
 class Doomed:
-    """Follows one run; `links` may grow until something has failed."""
+    """Finds the transitive dependents of failed tasks in one run; `links` may grow until the first failure."""
 
     def __init__(self, links: Sequence[TasksLinked]) -> None:
         self.links = len(links)
@@ -33,14 +33,14 @@ class Doomed:
         for needed, _ in pieces(links):
             np.add.at(counts, needed + 1, 1)
         self._start: Ints = np.cumsum(counts)
-        """Where those that need a task begin in `_needing`."""
+        """Where the dependents of each task begin in `_needing`."""
         self._needing: Array = np.empty(int(self._start[-1]), np.int32)
         self._sort(links, self._start[:-1].copy())
         self._over = bytearray(self._size)
-        """1 for those that failed or are doomed, and were passed."""
+        """1 for tasks that failed or are doomed and have been processed."""
 
     def _sort(self, links: Sequence[TasksLinked], free: Ints) -> None:
-        """Puts all dependencies where they belong; `free` is the next place for each task that is needed."""
+        """Fills `_needing`; `free` is the next free index for each task that others depend on."""
         for needed, needing in pieces(links):
             pairs = (needed << 32) | needing
             pairs.sort()
@@ -52,7 +52,8 @@ class Doomed:
             free[needed[first]] += many
 
     def follow(self, tasks: Ints) -> Ints:
-        """These have failed; says which others cannot run any more and could until now, groups of tasks included."""
+        """Marks these tasks as failed; returns the tasks that cannot run because of them and were not returned before,
+        including groups."""
         over = np.frombuffer(self._over, np.uint8)
         fresh = tasks[tasks < self._size]
         front: Ints = np.unique(fresh[over[fresh] == 0]).astype(np.int64)
@@ -64,7 +65,8 @@ class Doomed:
         return np.concatenate(found)
 
     def _one_by_one(self, front: Ints) -> tuple[Ints, Ints]:
-        """Goes on from a few tasks until there are many or none; those that were found, and those to go on from."""
+        """Advances from a few tasks until there are many or none; returns the tasks found, and those to continue
+        from."""
         over, start, needing = self._over, self._start.data, self._needing.data
         found: list[int] = []
         open_ones: list[int] = front.tolist()
@@ -80,7 +82,7 @@ class Doomed:
         return np.array(found, np.int64), np.array(open_ones, np.int64)
 
     def _together(self, front: Ints, over: Array) -> tuple[Ints, Ints]:
-        """One step from many tasks: those that were found are those to go on from."""
+        """Advances one step from many tasks; the tasks found are those to continue from."""
         begins = self._start[front]
         counts = self._start[front + 1] - begins
         ends = np.cumsum(counts)
@@ -97,7 +99,7 @@ class Doomed:
 
 
 def pieces(links: Sequence[TasksLinked]) -> Iterator[tuple[Ints, Ints]]:
-    """Who is needed and by whom, a limited number at a time."""
+    """Yields dependencies as (needed, needing) columns, a limited number at a time."""
     for record in links:
         children = np.repeat(np.frombuffer(record.tasks, "<i4"), np.frombuffer(record.counts, "<i4"))
         parents = np.frombuffer(record.needs, "<i4")

@@ -1,7 +1,7 @@
-"""What messages about different failures have in common. Needs no numpy, since the display of a run counts them too.
+"""Failures of a run: groups their messages by cause, and finds the tasks that cannot run because of a failure.
 
-Messages are grouped by what is left of them without names in quotes and numbers. A name or number that is the same in
-all messages of a group is shown: it is often the one word that says what to do ("No module named 'numpy'").
+Messages have the same cause if they are equal except for quoted names and numbers. A name or number that is the same in
+all messages of a group is shown, because it often is the important word ("No module named 'numpy'").
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import re
 from collections.abc import Iterable
 
 _PART = re.compile(r"'[^']*'|\"[^\"]*\"|(?<!status )(?<!signal )\b\d+(?:\.\d+)?")
-"""A name in quotes, or a number other than an exit status or signal."""
+"""A quoted name, or a number other than an exit status or signal."""
 _KEPT = re.compile(r"; what it had made is kept as .*", re.DOTALL)
-"""Where half-made outputs of one task are; that is not why it failed."""
+"""The location of a task's incomplete outputs, which is not part of the cause."""
 _NAME, _NUMBER = "'…'", "N"
 _MOST, _END = 300, 120
-"""Characters of a shown message, and how many of them are kept of the end of a longer one."""
+"""Maximum length of a shown message, and the number of characters kept from the end of a longer one."""
 
 
 def cause_of(message: str) -> str:
-    """What messages about different tasks have in common: without numbers (other than exit status and signal) and names
-    in quotes."""
+    """The part of a message that is the same for different tasks: without quoted names and without numbers other than
+    exit status and signal."""
     return shortened(_PART.sub(lambda found: _general(found[0]), _KEPT.sub("", message)).strip())
 
 
@@ -34,7 +34,7 @@ def shortened(text: str) -> str:
 
 
 class CommonText:
-    """The text of one group of messages: those for which `cause_of` says the same."""
+    """The common text of one group of messages, those with the same `cause_of`."""
 
     def __init__(self, message: str) -> None:
         message = _KEPT.sub("", message)
@@ -43,13 +43,13 @@ class CommonText:
         self._same = [True] * len(self._first)
 
     def add(self, message: str) -> None:
-        """Names and numbers that another message of the group has in common with the others stay."""
+        """Adds a message of the group: names and numbers that differ will be replaced by placeholders."""
         parts = _PART.findall(_KEPT.sub("", message))
         for at, part in enumerate(self._first):
             self._same[at] &= at < len(parts) and parts[at] == part
 
     def text(self) -> str:
-        """What all messages say; `'…'` and `N` stand for names and numbers in which they differ."""
+        """The common text; `'…'` and `N` replace names and numbers that differ."""
         shown = [part if same else _general(part) for part, same in zip(self._first, self._same, strict=True)]
         pieces = [self._between[0]]
         for part, following in zip(shown, self._between[1:], strict=True):
@@ -57,7 +57,7 @@ class CommonText:
         return shortened("".join(pieces).strip())
 
     def such_as(self) -> str:
-        """A name in which the messages differ, as one of them has it; empty if they differ in none."""
+        """An example of a name that differs between the messages; empty if none does."""
         names = (part for part, same in zip(self._first, self._same, strict=True) if not same and part[0] in "'\"")
         return next(names, "")
 
@@ -96,6 +96,6 @@ class Causes:
         return self._texts[key].text()
 
     def most_common(self, most: int) -> list[tuple[str, int]]:
-        """Text and number of messages of the most frequent causes."""
+        """Text and count of the most frequent causes."""
         ranked = sorted(self._counts.items(), key=lambda pair: -pair[1])[:most]
         return [(self.text(key), number) for key, number in ranked]

@@ -1,18 +1,18 @@
-"""How far a run is and when it will be over, with how much that may be wrong, from a few sums. Needs no numpy.
+"""Progress model: estimates from a few sums when a run will end, with an error band. Needs no numpy.
 
-This is the one model behind the page, `shoal top`, `shoal status` and the display of `shoal run`. They differ in where
-the sums come from: all attempts (`shoal.ledger.views.progress`), the records of a ledger (`shoal.ledger.status`), or
-the totals that a run keeps of itself (`shoal.ledger.statistics`).
+The page, `shoal top`, `shoal status` and the display of `shoal run` all use this model. Only the source of the sums
+differs: all attempts (`shoal.ledger.views.progress`), the records of a ledger (`shoal.ledger.status`), or the running
+totals of the process that executes the run (`shoal.ledger.statistics`).
 
-What is left is counted by category with mean and spread of those that are done, and divided by the number of tasks
-that ran at the same time lately. The band is two standard deviations: of the sum of what is left, as if its tasks were
-drawn from the same lot as those that are done; of the means themselves, which few tasks know badly; and of the number
-of tasks at the same time, as it went up and down so far. A throttle that is still growing may double that twice. A task
-that runs for much longer than others of its kind is expected to run as long again, and nobody knows that well; the band
-reaches as far as if the others could never use its place, as those of a chain beside it.
+The remaining work is the number of remaining tasks of each category times the mean duration of its done tasks. It is
+divided by the recent concurrency, the number of tasks that ran at the same time. The error band is two standard
+deviations, from three sources: the spread of the task durations; the error of the means, which is large after few
+tasks; and the variation of the concurrency so far. A throttle that is still growing may double the concurrency twice. A
+task that has been running for much longer than others of its category is expected to take as long again. The upper
+bound then assumes that the other tasks never get its slot, because they may depend on it.
 
-No run is over before the longest chain of tasks that is left, where that is known. If nothing has been running for a
-while, the rest waits for something that nobody can foresee, and nothing is said.
+No run ends before the longest chain of remaining tasks, where that is known. If nothing has been running for a while,
+the rest waits for something that cannot be predicted, and there is no estimate.
 """
 
 from __future__ import annotations
@@ -28,35 +28,37 @@ from shoal.core.graph import NO_TASK
 from shoal.ledger.records import TasksLinked, numbers
 
 SLICES, LATELY = 12, 3
-"""Of the time so far, to see how many tasks ran at the same time."""
+"""Number of slices of the elapsed time in which concurrency is measured, and how many of the last ones count as
+recent."""
 RATE_SECONDS, RATE_TASKS = 10.0, 20
-"""The rate is that of the last seconds, and of no fewer tasks than these."""
+"""The rate covers at least this time and at least this number of tasks."""
 _DEVIATIONS = 2.0
 _UNKNOWN_SPREAD = 1.0
-"""Of a category of which at most one task is done: as much as its mean."""
+"""Relative spread of a category with at most one done task."""
 _GROWTH = 4.0
 _STILL, _STILL_TASKS = 5.0, 3.0
-"""Nothing is foreseen if nothing has run for so many seconds, and for as long as so many tasks take."""
+"""There is no estimate if nothing has been running for this number of seconds, and for the mean duration of this number
+of tasks."""
 _NOTHING = 1e-6
-"""Tasks at the same time: what is left of differences."""
+"""Concurrency below this is rounding error."""
 _HALF = 0.5
-"""Of a place: where fewer are left, those that run are in the way of all others."""
+"""If long-running tasks leave fewer free slots than this, all other tasks wait for them."""
 _Band = tuple[float | None, float | None, float | None]
 _UNSAID: _Band = (None, None, None)
 _BUCKETS, _FINEST = 256, 1 / 64
 
 
 class LiveCounters(msgspec.Struct, frozen=True, array_like=True):
-    """What the process of a run says of this moment. Running tasks are places in use: a bundle of short tasks runs in
-    one of them."""
+    """Counters of the present state that the process of a run publishes. Running tasks are counted as occupied slots: a
+    batch of short tasks occupies one."""
 
     pid: int
-    """Of the process that says so."""
+    """Process id of the run."""
     running: int
     categories: dict[str, int]
-    """The same by category; those of which nothing runs are left out."""
+    """The same by category, without categories that have no running task."""
     crowded: bool = False
-    """More tasks than there are cores have run together; see `Statistics.is_crowded`."""
+    """More tasks ran together than there are cores; see `Statistics.is_oversubscribed`."""
 
 
 class CategoryPace(msgspec.Struct):
@@ -67,12 +69,12 @@ class CategoryPace(msgspec.Struct):
     failed: int = 0
     running: int = 0
     seconds: float = 0.0
-    """Of the attempts with which the tasks that are done succeeded."""
+    """Seconds of successful attempts."""
     squares: float = 0.0
-    """The same, each squared."""
+    """Sum of their squares."""
 
     def add(self, seconds: float) -> None:
-        """A task is done."""
+        """Counts a done task."""
         self.done += 1
         self.seconds += seconds
         self.squares += seconds * seconds
@@ -84,7 +86,7 @@ class CategoryPace(msgspec.Struct):
         return self.seconds / self.done if self.done else otherwise
 
     def spread(self, mean: float) -> float:
-        """The standard deviation of a task's seconds."""
+        """Standard deviation of a task's duration."""
         if self.done < 2:
             return _UNKNOWN_SPREAD * mean
         return sqrt(max(0.0, self.squares / self.done - mean**2) * self.done / (self.done - 1))
@@ -94,7 +96,7 @@ class Progress(msgspec.Struct, frozen=True):
     """The state of a run at one moment."""
 
     to_run: int
-    """0 if that is not known beforehand, as of a net: then there is no share of it and no time left."""
+    """0 if the number is not known in advance, as for a net: then there is neither a fraction nor an estimate."""
     up_to_date: int
     done: int
     failed: int
@@ -102,39 +104,39 @@ class Progress(msgspec.Struct, frozen=True):
     waiting: int
     elapsed: float
     left: float | None
-    """Seconds; None if nothing can be said yet, 0 when the run is over."""
+    """Estimated seconds to the end; None if there is no estimate, 0 when the run has ended."""
     least: float | None
     most: float | None
     rate: float
-    """Tasks per second, lately; of a run that is over, on the whole."""
+    """Tasks per second, recently; for a run that has ended, over the whole run."""
     utilisation: float | None = None
-    """The share of all cores that was held so far, or used where tasks share them; None if that is not known."""
+    """Fraction of all cores that was allocated so far, or used where tasks share them; None if unknown."""
     cannot_run: int = 0
-    """Tasks that need something that failed or was cancelled, as far as that is known."""
+    """Tasks that depend on a failed or cancelled one, as far as dependencies are known."""
     cancelled: int = 0
 
     @property
     def over(self) -> int:
-        """Tasks that were done, or will not be done any more; how far the run is says `done` alone."""
+        """Tasks that are done or will not run. Only `done` counts as progress."""
         return self.done + self.failed + self.cancelled + self.cannot_run
 
     @property
     def not_run(self) -> int:
-        """Of a run that is over: tasks of which nothing became, and that nobody cancelled."""
+        """Of a run that has ended: tasks without a result that were not cancelled."""
         return self.waiting + self.running + self.cannot_run
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """What is left of the longest chain of tasks: no number of cores makes it shorter."""
+    """The rest of the longest chain of dependent tasks: a lower bound that more cores do not reduce."""
 
     tasks: Sequence[tuple[CategoryPace, float]]
-    """How many of which category; of several chains that are as long the mean."""
+    """Number of tasks by category; the mean over all chains of this length."""
     begun: float = 0.0
-    """Seconds that its first task has behind it."""
+    """Elapsed seconds of its first task."""
 
 
 class KnownProgress(msgspec.Struct, frozen=True):
-    """What is known of a run at one moment."""
+    """Input of the progress model at one moment."""
 
     to_run: int
     up_to_date: int
@@ -143,31 +145,31 @@ class KnownProgress(msgspec.Struct, frozen=True):
     over: bool
     tallies: Sequence[CategoryPace]
     going: Sequence[tuple[CategoryPace, float]]
-    """Running tasks: of which category, and what seconds each has behind it."""
+    """Running tasks: the category and the elapsed seconds of each."""
     widths: Sequence[float]
-    """How many tasks ran at the same time, in equal slices of the time so far."""
+    """Concurrency in equal slices of the elapsed time."""
     rate: float
     growing: bool = False
-    """A throttle lets more and more of them run."""
+    """A throttle is still increasing the concurrency."""
     cannot_run: int = 0
     cancelled: int = 0
     utilisation: float | None = None
     begun: float = 0.0
-    """Seconds that running tasks have behind them of which nothing else is known."""
+    """Elapsed seconds of running tasks that are not in `going`."""
     quiet: float | None = None
-    """Seconds since the last attempt ended, if none runs; None if only `widths` tell."""
+    """Seconds since the last attempt ended, if none runs; None if only `widths` is known."""
     chain: Chain | None = None
-    """None if it is not known what tasks wait for."""
+    """None if the dependencies are unknown."""
 
 
 def progress_of(known: KnownProgress) -> Progress:
-    """The model at one moment."""
+    """Computes progress and estimate."""
     done = sum(tally.done for tally in known.tallies)
     failed = sum(tally.failed for tally in known.tallies)
     open_ones = max(0, known.to_run - done - failed - known.cannot_run - known.cancelled)
-    # Who says what runs may have said it a moment ago: of a task that is over none runs.
+    # The report of running tasks may be older than the other counters: tasks that have ended do not run.
     running = min(known.running, open_ones) if known.to_run else known.running
-    # Of a net nobody knows how many tasks there will be: what was handed out is no measure of what is left.
+    # The number of a net's tasks is not known in advance: tasks created so far do not tell what remains.
     likely, least, most = (0.0, 0.0, 0.0) if known.over else _left(known) if known.to_run else _UNSAID
     rate = known.rate
     if known.over:
@@ -191,20 +193,20 @@ def progress_of(known: KnownProgress) -> Progress:
 
 
 def _left(known: KnownProgress) -> _Band:
-    """Seconds to the end: likely, at least and at most."""
+    """Seconds to the end: estimate, lower and upper bound."""
     tasks = sum(tally.done for tally in known.tallies)
     width = _lately(known.widths)
     counted = sum(tally.left() for tally in known.tallies)
     if not tasks or width <= 0:
         return _UNSAID
-    # Those that will not run any more are not told by category.
+    # Tasks that will not run are not known by category, so each category is scaled by the same factor.
     runs = max(0, counted - known.cannot_run - known.cancelled) / counted if counted else 0.0
     mean_of_all = sum(tally.seconds for tally in known.tallies) / tasks
     if runs and not known.running and _quiet(known) > max(_STILL, _STILL_TASKS * mean_of_all):
         return _UNSAID
     work, variance = _expected([(tally, runs * tally.left()) for tally in known.tallies], mean_of_all)
     swing = _deviation(known.widths) / width / sqrt(LATELY)
-    places = min(width, max(1.0, runs * counted))  # the last ones do not fill all of them
+    places = min(width, max(1.0, runs * counted))  # the last tasks do not occupy all slots
     begun, late = _behind(known.going, mean_of_all)
     overdue = max((seconds - tally.mean(mean_of_all) for tally, seconds in late), default=0.0)
     work = max(0.0, work - begun - known.begun)
@@ -220,7 +222,7 @@ def _left(known: KnownProgress) -> _Band:
 
 
 def _expected(tasks: Iterable[tuple[CategoryPace, float]], mean_of_all: float) -> tuple[float, float]:
-    """Seconds that so many tasks of these categories take one after another, and the variance of that."""
+    """Sum of the expected durations of these numbers of tasks, and its variance."""
     seconds = variance = 0.0
     for tally, count in tasks:
         mean = tally.mean(mean_of_all)
@@ -233,7 +235,7 @@ def _expected(tasks: Iterable[tuple[CategoryPace, float]], mean_of_all: float) -
 def _behind(
     going: Sequence[tuple[CategoryPace, float]], mean_of_all: float
 ) -> tuple[float, list[tuple[CategoryPace, float]]]:
-    """Seconds of expected work that running tasks have done, and those of them that run for much longer."""
+    """Expected work that running tasks have completed, and the tasks that run for much longer than expected."""
     begun = 0.0
     late = []
     for tally, seconds in going:
@@ -247,8 +249,8 @@ def _behind(
 def _beside(
     known: KnownProgress, late: Sequence[tuple[CategoryPace, float]], work: float, overdue: float, width: float
 ) -> float:
-    """Seconds for the rest if it never has the places of those that run for so long: it may be a chain, or wait for
-    them. Others of a category of which none is done may take as long."""
+    """Upper bound for the rest if it never gets the slots of the long-running tasks, because it depends on them. Other
+    tasks of a category without a done task may take as long."""
     if not late:
         return 0.0
     lately = known.elapsed * min(1.0, LATELY / len(known.widths))
@@ -260,7 +262,7 @@ def _beside(
 
 
 def _quiet(known: KnownProgress) -> float:
-    """Seconds in which nothing ran, as far as one can see."""
+    """Seconds in which nothing ran, as far as known."""
     if known.quiet is not None:
         return known.quiet
     slices = 0
@@ -279,11 +281,11 @@ def _deviation(widths: Sequence[float]) -> float:
     return sqrt(sum((width - mean) ** 2 for width in widths) / len(widths))
 
 
-class Widths:
-    """How many tasks ran at the same time, over the time so far; O(1) for each interval, and of a fixed size.
+class ConcurrencyHistory:
+    """Concurrency over the elapsed time; O(1) per interval, constant size.
 
-    The area under a sum of steps up to a moment `t` is `t` times the weights begun so far, less their moments times
-    their weights. Buckets become twice as wide when time goes beyond the last.
+    The area under a step function up to time `t` is `t` times the sum of the steps so far, minus the sum of steps times
+    their times. Bucket width doubles when time exceeds the last bucket.
     """
 
     def __init__(self) -> None:
@@ -292,7 +294,7 @@ class Widths:
         self._moments = [0.0] * _BUCKETS
 
     def add(self, begin: float, end: float, weight: float = 1.0) -> None:
-        """So many ran from one moment to another, in seconds from the beginning of the run."""
+        """Adds `weight` tasks that ran during this interval, in seconds from the start of the run."""
         begin = max(0.0, begin)
         end = max(begin, end)
         while end >= _BUCKETS * self._bucket:
@@ -308,7 +310,8 @@ class Widths:
             column[:] = [column[at] + column[at + 1] for at in range(0, _BUCKETS, 2)] + [0.0] * (_BUCKETS // 2)
 
     def slices(self, until: float, begun: Iterable[float] = ()) -> list[float]:
-        """In equal slices up to a moment, with those that began at these moments and still run."""
+        """Mean concurrency in equal slices up to a time, including running tasks that started at the times in
+        `begun`."""
         if until <= 0:
             return []
         going = [max(0.0, moment) for moment in begun]
@@ -322,7 +325,7 @@ class Widths:
         return self._areas()[-1]
 
     def _areas(self) -> list[float]:
-        """Up to each edge of the buckets."""
+        """Area up to each bucket edge."""
         steps, moments = accumulate(self._steps), accumulate(self._moments)
         ends = [(number + 1) * self._bucket for number in range(_BUCKETS)]
         return [0.0, *(step * end - moment for step, moment, end in zip(steps, moments, ends, strict=True))]
@@ -334,50 +337,51 @@ class Widths:
 
 
 class Rate:
-    """Tasks done per second, lately; fed with running totals."""
+    """Recent rate of done tasks per second, from running totals."""
 
     def __init__(self, started: float) -> None:
-        self._told: deque[tuple[float, int]] = deque([(started, 0)])
+        self._totals: deque[tuple[float, int]] = deque([(started, 0)])
 
     def update(self, now: float, done: int) -> None:
-        """Takes the total of this moment."""
-        if done != self._told[-1][1]:
-            self._told.append((now, done))
-        # The first one is where the rate is counted from: the last that is far enough back in time and in tasks.
-        while len(self._told) > 1 and self._is_enough(now, done, *self._told[1]):
-            self._told.popleft()
+        """Takes the current total."""
+        if done != self._totals[-1][1]:
+            self._totals.append((now, done))
+        # The rate is measured from the first entry: the latest one that satisfies both minimum time and minimum tasks.
+        while len(self._totals) > 1 and self._is_enough(now, done, *self._totals[1]):
+            self._totals.popleft()
 
     @staticmethod
     def _is_enough(now: float, done: int, moment: float, then: int) -> bool:
         return now - moment >= RATE_SECONDS and done - then >= RATE_TASKS
 
     def at(self, now: float) -> float:
-        """At a moment, as if nothing had been done since the last total."""
-        done = self._told[-1][1]
+        """The rate at a time, if no task has been done since the last total."""
+        done = self._totals[-1][1]
         self.update(now, done)
-        moment, then = self._told[0]
+        moment, then = self._totals[0]
         return (done - then) / (now - moment) if now > moment else 0.0
 
 
 MOST_LINKED = 100_000
-"""Dependencies that are looked at whenever anybody asks how far a run is."""
+"""Maximum number of dependencies for which each status query may compute the chain."""
 _AT_ONCE = 10_000
-"""Tasks that are looked through once a second; more of them, less often."""
+"""Up to this number all tasks are checked once a second; more of them less often."""
 _FEW = 100
-"""Tasks that are looked through whenever anybody asks."""
+"""Up to this number tasks are checked at each query."""
 
 
 def steps_of_longest(parents: Sequence[int], children: Sequence[int], runs: Sequence[bool]) -> list[int]:
-    """By task: which step of a longest chain it is, from 1; 0 for tasks that are on none, and for those that run
-    nothing. Parents and children are pairs: the one is needed by the other."""
+    """By task: its step on a longest chain, from 1; 0 for tasks on no longest chain and for those without an action.
+    Each pair of parent and child is a dependency."""
     before, behind = _depths(parents, children, runs), _depths(children, parents, runs)
-    through = [one + other - own for one, other, own in zip(before, behind, runs, strict=True)]  # it is in both itself
+    through = [one + other - own for one, other, own in zip(before, behind, runs, strict=True)]  # both include itself
     most = max(through, default=0)
     return [step if own and long == most else 0 for step, own, long in zip(before, runs, through, strict=True)]
 
 
 def _depths(parents: Sequence[int], children: Sequence[int], runs: Sequence[bool]) -> list[int]:
-    """Tasks on the longest chain that ends with each task, itself included; those that run nothing do not count."""
+    """Number of tasks on the longest chain that ends with each task, including itself; tasks without an action do not
+    count."""
     start, left = [0] * (len(runs) + 1), [0] * len(runs)
     for parent, child in zip(parents, children, strict=True):
         start[parent + 1] += 1
@@ -401,8 +405,8 @@ def _depths(parents: Sequence[int], children: Sequence[int], runs: Sequence[bool
 
 
 def chain_of(left: Iterable[tuple[int, CategoryPace, int]], begun: float) -> Chain | None:
-    """From what is left: which step, which category, and how many tasks of both; None if nothing is. `begun` are the
-    seconds that the first step has behind it."""
+    """Builds the chain from (step, category, number of tasks); None if nothing remains. `begun` is the elapsed time of
+    the first step."""
     rows = list(left)
     there: Counter[int] = Counter()
     for step, _, count in rows:
@@ -415,19 +419,20 @@ def chain_of(left: Iterable[tuple[int, CategoryPace, int]], begun: float) -> Cha
 
 
 class Longest:
-    """Follows the longest chain of one run."""
+    """Tracks the rest of the longest chain of one run."""
 
     def __init__(self, steps: Sequence[int], category_of: Callable[[int], str]) -> None:
         self._key = {task: (step, category_of(task)) for task, step in enumerate(steps) if step}
         self._left = list(self._key)
         self._counts: Counter[tuple[int, str]] = Counter(self._key.values())
         self._ahead: list[list[int]] = []
-        """The tasks that are left of each step; the first step stands last."""
+        """Remaining tasks of each step; the first step is last in the list."""
         self._looked, self._due = inf, 0.0
 
     def look(self, is_over: Callable[[int], object], now: float) -> None:
-        """Finds out which tasks of it are over; at all of them it looks not more often than is worth it."""
-        if self._looked <= now < self._due:  # a clock may have been put back
+        """Updates which of its tasks have ended. A complete check runs at limited intervals, because it is
+        expensive."""
+        if self._looked <= now < self._due:  # also checks if the clock was set back
             self._go_on(is_over)
             return
         self._left = [task for task in self._left if not is_over(task)]
@@ -439,8 +444,8 @@ class Longest:
         self._ahead = [ahead[step] for step in sorted(ahead, reverse=True)]
 
     def _go_on(self, is_over: Callable[[int], object]) -> None:
-        """From steps that have ended since to the next one: however long they took, they would count as not begun. Of
-        a step with many tasks the next look will tell."""
+        """Advances past steps that have ended since the last complete check: otherwise their duration would count as
+        still to come. Steps with many tasks wait for the next complete check."""
         while self._ahead and len(self._ahead[-1]) <= _FEW:
             first, rest = self._ahead[-1], [task for task in self._ahead[-1] if not is_over(task)]
             for key in map(self._key.__getitem__, set(first).difference(rest)):
@@ -453,18 +458,18 @@ class Longest:
             self._ahead.pop()
 
     def chain(self, tallies: Mapping[str, CategoryPace], begun: Mapping[int, float]) -> Chain | None:
-        """What was left of it at the last look; `begun` are the seconds that running tasks have behind them."""
+        """The chain at the last check; `begun` has the elapsed seconds of running tasks."""
         unplanned = CategoryPace()
         rows = [(step, tallies.get(name, unplanned), count) for (step, name), count in self._counts.items()]
         first, behind = self._ahead[-1] if self._ahead else [], 0.0
-        if len(first) <= len(begun):  # or else one of them has not begun
+        if len(first) <= len(begun):  # otherwise one of them has not started
             means = ((task, tallies.get(self._key[task][1], unplanned).mean(0.0)) for task in first)
             behind = min((min(begun.get(task, 0.0), mean) for task, mean in means), default=0.0)
         return chain_of(rows, behind)
 
 
 def longest_of(links: Sequence[TasksLinked], category_of: Mapping[int, str]) -> Longest:
-    """From records; tasks that have a category are those that run something."""
+    """Builds it from ledger records; tasks with a category are those with an action."""
     parents: list[int] = []
     children: list[int] = []
     for record in links:

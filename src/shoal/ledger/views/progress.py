@@ -1,4 +1,4 @@
-"""How far a run is, from all its attempts; the model itself is in `shoal.ledger.views.pace`."""
+"""Progress of a run, computed from all its attempts; the model is in `shoal.ledger.views.pace`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Progress", "progress"]
 
 
 def progress(view: RunView, now: float | None = None) -> Progress:
-    """As of `now`, or of the last moment that is known: of a run that was killed everything is over then."""
+    """Progress at `now`, or at the last known time: a run that was killed counts as ended then."""
     view.settle()
-    last, over, tallies = view.until(now), not view.goes_on(now), _tallies(view)
+    last, over, tallies = view.until(now), not view.is_in_progress(now), _tallies(view)
     return view.progress_with(
         Sums(
             tallies,
@@ -54,7 +54,8 @@ def _going(view: RunView, tallies: list[CategoryPace], last: float) -> list[tupl
 
 
 def _chain(view: RunView, tallies: list[CategoryPace], last: float) -> Chain | None:
-    """What is left of the longest chain. If tasks cannot run any more, nobody says which of it that concerns."""
+    """The rest of the longest chain. None if some tasks cannot run any more, because it is unknown which part of the
+    chain that affects."""
     steps = quick_steps(view) if not view.cannot_run() and not view.unwanted else None
     if steps is None:
         return None
@@ -69,7 +70,7 @@ def _chain(view: RunView, tallies: list[CategoryPace], last: float) -> Chain | N
     places = steps[tasks]
     first = places == places.min()
     begun = 0.0
-    if first.sum() <= len(view.running):  # or else one of them has not begun
+    if first.sum() <= len(view.running):  # otherwise one of them has not started
         begun = min(
             min(max(0.0, last - view.running[task].time) if task in view.running else 0.0, tallies[code].mean(0.0))
             for task, code in zip(tasks[first].tolist(), codes[first].tolist(), strict=True)
@@ -85,17 +86,17 @@ def _rate(view: RunView, last: float) -> float:
     ends = rows.ended[(rows.outcome == 0) & rows.final]
     if not len(ends):
         return 0.0
-    # The last ones in the order of the ledger are about the last in the order of time.
+    # The last records in the ledger are approximately the last in time.
     since = min(last - RATE_SECONDS, float(ends[-RATE_TASKS:].min())) if len(ends) >= RATE_TASKS else view.origin
-    if since <= view.origin:  # clocks of nodes may be behind
+    if since <= view.origin:  # clocks of other nodes may be behind
         return len(ends) / (last - view.origin) if last > view.origin else 0.0
     return float((ends > since).sum()) / (last - since) if last > since else 0.0
 
 
 def _widths(view: RunView, last: float) -> list[float]:
-    """How many tasks ran at the same time, in slices of the time so far."""
+    """Concurrency in slices of the elapsed time."""
     rows = view.attempts
-    if view.is_cluster() and len(rows) and not view.running:  # what is short there is known only when it ends
+    if view.is_cluster() and len(rows) and not view.running:  # short tasks of a cluster are known when they end
         last = max(view.origin + (last - view.origin) / 2, last - float((rows.ended - rows.started).mean()))
     begun = np.array([record.time for record in view.running.values()])
     begins = view.after(np.concatenate((rows.started, begun)))
@@ -106,7 +107,7 @@ def _widths(view: RunView, last: float) -> list[float]:
 
 
 def _held(view: RunView, last: float) -> float:
-    """Core seconds, the same as of a timeline of the whole run."""
+    """Core seconds, equal to those of a timeline of the whole run."""
     total = float((view.held() * view.within()).sum())
     if view.running and view.end is None:
         begun = np.array([within(record.time, last, view.origin) for record in view.running.values()])

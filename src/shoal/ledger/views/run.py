@@ -1,6 +1,7 @@
-"""A run as columns: attempts are rows, tasks are numbers. What its records mean is in `shoal.ledger.run_fold`.
+"""A run as numpy columns, for pages and reports: attempts are rows, tasks are numbers. `shoal.ledger.run_fold`
+interprets the records.
 
-`take` takes one record, `take_ends` a batch of the only kind of which there are very many.
+`take` adds one record, `take_ends` a batch of ended attempts, by far the most frequent record.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from shoal.ledger.views.attempts import (
     PackedNames,
     columns_of,
 )
-from shoal.ledger.views.core_use import Crowding, are_declared, as_cores
+from shoal.ledger.views.core_use import Oversubscription, are_declared, as_cores
 
 _PIECE = 1 << 16
 _MOST_LOOKED_AT = 4 * _PIECE
-"""Attempts that are sorted at once. Where a long one would make it more, the earlier ones are left out: what they had
-together is known but for the share of that one."""
+"""Maximum number of attempts sorted at once. If a long attempt overlaps with more of them, the earlier ones are
+skipped: their sum is already known except for the part of the long one."""
 
 
-class Together:
-    """Of the attempts of one run."""
+class ConcurrentPeak:
+    """Maximum over time of a quantity summed over concurrent attempts, updated incrementally."""
 
     def __init__(self) -> None:
         self._known, self._most = 0, 0.0
 
     def most(self, rows: AttemptColumns, weigh: Callable[[Ints], Floats]) -> float:
-        """Each has as much as `weigh` says of some rows, from its beginning to its end. Only what is new since the last
-        time is looked at, with what ran beside it."""
+        """The maximum, with `weigh` giving the quantity of some rows. Only new rows and those that overlap with them
+        are processed."""
         while self._known < len(rows):
             upto = min(len(rows), self._known + _PIECE)
             began = rows.started[self._known : upto].min()
@@ -62,7 +63,7 @@ _BATCH = 4096
 
 
 class RunView(RunFold):
-    """One run."""
+    """One run with its attempts as columns."""
 
     def _begin(self, start: RunStarted | None) -> None:
         super()._begin(start)
@@ -70,24 +71,25 @@ class RunView(RunFold):
         self.categories: list[str] = []
         self._codes: dict[str, int] = {}
         self._category_of = GrowingColumn("i4")
-        """By task: code of its category and one; 0 for a task that was not planned."""
+        """By task: code of its category plus one; 0 for a task that is not in the plan."""
         self.planned: list[int] = []
-        """Tasks by category."""
+        """Number of tasks by category."""
         self.attempts = AttemptColumns(start.to_run if start else 0)
         self._pending: list[TaskEnded] = []
         self.depths: tuple[tuple[int, int], Ints] | None = None
-        """Of tasks in the graph, when that had so many links and tasks; see `shoal.ledger.views.waits`."""
-        self._word = GrowingColumn("i4")
-        """By task: the row of the attempt that was the last word on it, and one; 0 for a task that is not over."""
+        """Cached depths of tasks in the graph, with the number of links and tasks for which they are valid; see
+        `shoal.ledger.views.waits`."""
+        self._final_row = GrowingColumn("i4")
+        """By task: the row of its last final attempt plus one; 0 for a task that has not ended."""
         self._held: tuple[int, bool, Floats] | None = None
-        """For so many attempts, and whether they shared cores."""
-        self._crowding = 0, Crowding()
-        """Of so many attempts."""
-        self._most_memory = Together()
+        """Cached result with its key: number of attempts, and whether they shared cores."""
+        self._oversubscription = 0, Oversubscription()
+        """With the number of attempts that it includes."""
+        self._most_memory = ConcurrentPeak()
 
     def _start_attempt(self, record: TaskStarted) -> None:
         super()._start_attempt(record)
-        if not self.categories:  # the records of the plan are damaged
+        if not self.categories:  # the TasksPlanned records are damaged
             self._code(UNKNOWN)
 
     def _attempt_ended(self, record: TaskEnded) -> None:
@@ -96,7 +98,7 @@ class RunView(RunFold):
             self.settle()
 
     def take_ends(self, batch: EndColumns) -> None:
-        """Adds ended attempts, in the order of the ledger; attempts that began after them may be known already."""
+        """Adds ended attempts in the order of the ledger; later attempts of their tasks may be known already."""
         if self.idle is not None:
             return
         self.settle()
@@ -107,14 +109,14 @@ class RunView(RunFold):
 
     def _declare(self, category: str, amounts: dict[str, int]) -> None:
         super()._declare(category, amounts)
-        self._held, self._crowding = None, (0, Crowding())
+        self._held, self._oversubscription = None, (0, Oversubscription())
 
     def _ask_cores(self, record: CoresAsked) -> None:
         super()._ask_cores(record)
-        self._held, self._crowding = None, (0, Crowding())
+        self._held, self._oversubscription = None, (0, Oversubscription())
 
     def settle(self) -> None:
-        """Puts what was taken into the columns; who computes something calls this first."""
+        """Moves buffered records into the columns. Every query calls this first."""
         if self._pending:
             batch, self._pending = self._pending, []
             self._add(columns_of(batch))
@@ -128,19 +130,20 @@ class RunView(RunFold):
             codes[codes < 0] = self._code(UNKNOWN)
         first = len(self.attempts)
         self.attempts.add(batch, codes)
-        self._note_words(batch, first)
+        self._note_final_rows(batch, first)
         if self.unwanted:
             self.unwanted.difference_update(batch.task[batch.final].tolist())
         self.last_time = max(self.last_time, float(batch.ended.max()))
 
-    def _note_words(self, batch: EndColumns, first: int) -> None:
-        """The last word on a task counts: what was done may be lost with a node, and fail when it is made again."""
+    def _note_final_rows(self, batch: EndColumns, first: int) -> None:
+        """Only the last final attempt of a task stays final: a result may be lost with a node, and the task may fail
+        when it runs again."""
         rows = np.flatnonzero(batch.final)
         if not len(rows):
             return
         tasks, places = batch.task[rows], first + rows + 1
-        self._word.reach(int(tasks.max()) + 1)
-        words = self._word.values
+        self._final_row.reach(int(tasks.max()) + 1)
+        words = self._final_row.values
         before = words[tasks]
         words[tasks] = places
         again = words[tasks] != places
@@ -156,7 +159,7 @@ class RunView(RunFold):
         self.names.add(tasks, record.names)
         try:
             codes = np.array(list(map(self._codes.__getitem__, record.categories)))
-        except KeyError:  # there is a new one among them
+        except KeyError:  # a category is new
             codes = np.array([self._code(category) for category in record.categories])
         self._category_of.reach(int(tasks.max()) + 1)
         self._category_of.values[tasks] = codes + 1
@@ -171,63 +174,63 @@ class RunView(RunFold):
             self.planned.append(0)
         return code
 
-    # ---- what others ask -----------------------------------------------------------------------------------------
+    # ---- queries -------------------------------------------------------------------------------------------------
 
     def is_planned(self, task: int) -> bool:
         return 0 <= task < len(self._category_of) and bool(self._category_of.values[task])
 
     def is_over(self, task: int) -> bool:
-        return 0 <= task < len(self._word) and bool(self._word.values[task])
+        return 0 <= task < len(self._final_row) and bool(self._final_row.values[task])
 
     def ended(self) -> int:
         self.settle()
         return int(self.attempts.final.sum())
 
     def category_of(self, tasks: Ints) -> Ints:
-        """Codes of the categories of tasks; -1 for those that were not planned."""
+        """Category codes of tasks; -1 for those that are not in the plan."""
         codes = np.full(len(tasks), -1, np.int64)
         known = tasks < len(self._category_of)
         codes[known] = self._category_of.values[tasks[known]] - 1
         return codes
 
     def cores_of_categories(self) -> Floats:
-        """Cores that a task of each category holds unless it is one of those apart; 1 where none are declared."""
+        """Cores allocated to a task of each category unless it is in `special_cores`; 1 where none are declared."""
         return np.array(
             [self.declared.get(name, {}).get("cores", FRACTION) / FRACTION for name in self.categories], np.float64
         )
 
     def cores_of(self, tasks: Ints, codes: Ints, unplanned: float = 1.0) -> Floats:
-        """Cores that an attempt of each of these tasks holds: what the task declares, or one. `codes` are those of
-        their categories; -1, or one more than there are, stands for a task that was not planned."""
+        """Cores allocated to an attempt of each of these tasks: the declared number, or one. `codes` are their category
+        codes; -1 or the number of categories stands for a task that is not in the plan."""
         found: Floats = np.append(self.cores_of_categories(), unplanned)[codes]
-        rows, asked = self.apart.among(tasks)
-        found[rows] = as_cores(asked)
+        rows, requested = self.special_cores.among(tasks)
+        found[rows] = as_cores(requested)
         return found
 
     def declare_cores(self, tasks: Ints, codes: Ints) -> Array:
-        """Whether each of these tasks declares how many cores it holds."""
+        """Whether each of these tasks declares its cores."""
         found: Array = np.array([*("cores" in self.declared.get(name, {}) for name in self.categories), False])[codes]
-        rows, asked = self.apart.among(tasks)
-        found[rows] = are_declared(asked)
+        rows, requested = self.special_cores.among(tasks)
+        found[rows] = are_declared(requested)
         return found
 
-    def _ended_together(self) -> Crowding:
-        rows, (known, crowding) = self.attempts, self._crowding
+    def _oversubscription_of_ended(self) -> Oversubscription:
+        rows, (known, oversubscription) = self.attempts, self._oversubscription
         if known < len(rows):
             cores = self.cores_of(rows.task[known:], rows.category[known:])
-            crowding.add_all(rows.started[known:], rows.ended[known:], cores)
-            self._crowding = len(rows), crowding
-        return crowding
+            oversubscription.add_all(rows.started[known:], rows.ended[known:], cores)
+            self._oversubscription = len(rows), oversubscription
+        return oversubscription
 
     def most_memory(self) -> float:
-        """The most bytes that attempts used at the same time, if each had its peak for as long as it ran."""
+        """Maximum memory of concurrent attempts in bytes, if each used its peak during its whole time."""
         self.settle()
         rows = self.attempts
         return self._most_memory.most(rows, lambda late: rows.memory[late].astype(np.float64))
 
     def held(self) -> Floats:
-        """Cores that each attempt held: what its task declares, or one; what it used where cores were shared."""
-        rows, crowded = self.attempts, self.is_crowded()
+        """Cores of each attempt: the declared number, or one; the used cores where cores were shared."""
+        rows, crowded = self.attempts, self.is_oversubscribed()
         if self._held is None or self._held[:2] != (len(rows), crowded):
             found = self.cores_of(rows.task, rows.category)
             if crowded:
@@ -241,26 +244,27 @@ class RunView(RunFold):
         return int(self.are_doomed().sum())
 
     def are_doomed(self) -> Array:
-        """By task: whether it needs one that failed or was cancelled, and has not come to another end."""
+        """By task: whether it depends on a failed or cancelled one and has not ended otherwise."""
         self.settle()
         rows = self.attempts
         found: Array = np.zeros(len(self._category_of), bool)
         for tasks in self._find_doomed(rows.task[rows.final & (rows.outcome != 0)]):
             found[tasks[tasks < len(found)]] = True
         found &= self._category_of.values > 0
-        word = self._word.values[: len(found)]
+        word = self._final_row.values[: len(found)]
         found[: len(word)] &= word == 0
         if self.unwanted:
             found[[task for task in self.unwanted if task < len(found)]] = False
         return found
 
     def within(self) -> Floats:
-        """What each attempt took of the run: what is attached to began before its record, and clocks differ."""
+        """Seconds of each attempt within the run. An attempt may begin before the record of its run: the client
+        attached later, or clocks differ."""
         rows = self.attempts
         found: Floats = np.maximum(0.0, rows.ended - np.maximum(rows.started, self.origin))
         return found
 
     def after(self, moments: Floats) -> Floats:
-        """Moments as seconds since the run began."""
+        """Converts clock times to seconds since the start of the run."""
         found: Floats = np.maximum(0.0, moments - self.origin)
         return found

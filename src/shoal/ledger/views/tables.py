@@ -1,4 +1,4 @@
-"""Tables of a run: its categories, and its failures grouped by cause; those of its nodes are in `nodes`."""
+"""Tables of a run: a row for each category, each cause of failures and each node, and the totals of core time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from shoal.ledger.views.timeline import Timeline, node_name
 from shoal.ledger.views.waits import TaskWaits
 
 CANCELLED = "cancelled"
-"""The outcome of an attempt that was ended with its task: it is not made again."""
+"""Outcome of an attempt that was killed because its task was cancelled; no further attempt follows."""
 MOST_CAUSES = 40
 EXAMPLES = 3
 _UNDECLARED = -1.0
 
 
 class CategoryRow(msgspec.Struct, frozen=True):
-    """The tasks of one category."""
+    """Totals and statistics of the tasks of one category."""
 
     name: str
     planned: int
@@ -33,92 +33,93 @@ class CategoryRow(msgspec.Struct, frozen=True):
     failed: int
     retries: int
     seconds: float
-    """Of all attempts together."""
+    """Sum over all attempts."""
     lost: float
-    """Of those that did not succeed."""
+    """Sum over attempts that did not succeed."""
     mean: float
     median: float
     p95: float
-    """These three of attempts that succeeded: one that broke off says little about how long a task takes."""
+    """Mean, median and 95th percentile are those of successful attempts: a failed one does not tell how long a task
+    takes."""
     longest: float
     """Of all attempts."""
     cpu: float
     cores: float
-    """Cores held by one task, on average."""
+    """Mean number of cores allocated to a task."""
     cores_least: float
     cores_most: float
-    """If tasks of the category ask for different amounts these differ."""
+    """Minimum and maximum; they differ if tasks of the category request different numbers."""
     cores_declared: bool
     cores_used: float
-    """Processor time over time, of all attempts."""
+    """CPU time divided by duration, over all attempts."""
     most_memory: float
     memory_p95: float
     memory_limit: float
-    """The largest that an attempt was given; 0 if none had a limit."""
+    """The largest memory limit of an attempt; 0 if none had a limit."""
     memory_declared: int
     memory_waste: float | None
-    """The share of what was allocated, over time, that no attempt used; None if nothing was allocated or measured."""
+    """Fraction of the allocated memory, over time, that no attempt used; None if nothing was allocated or measured."""
     made: float
     core_seconds: float
     core_seconds_lost: float
-    """Of those that did not succeed."""
+    """Of attempts that did not succeed."""
 
 
 class Holding(msgspec.Struct, frozen=True):
-    """Tasks of one category that hold the same cores."""
+    """Tasks of one category with the same number of cores."""
 
     cores: float
     declared: bool
     done: int
     mean: float
-    """Seconds."""
+    """Mean duration in seconds."""
     used: float
-    """Cores kept busy by one of them."""
+    """Mean number of cores that one of them uses."""
     core_seconds: float
 
 
 class FailureCause(msgspec.Struct, frozen=True):
-    """Attempts that did not succeed, for like reasons."""
+    """Attempts that did not succeed, with the same cause."""
 
     outcome: str
     text: str
     attempts: int
     tasks: int
     given_up: int
-    """Tasks that failed for good."""
+    """Tasks that failed finally."""
     seconds: float
     examples: list[tuple[str, str]]
-    """Names of tasks, and what was said of them."""
+    """Names of tasks, and their messages."""
     categories: list[str]
-    """Those with most of these attempts."""
+    """The categories with most of these attempts."""
     other_categories: int = 0
-    """How many more there are."""
+    """Number of further categories."""
     such_as: str = ""
-    """A name in which their messages differ, as one of them has it; empty if they differ in none."""
+    """An example of a name that differs between the messages; empty if none does."""
 
     def sentence(self) -> str:
-        """What went wrong, for the middle of a sentence."""
+        """The cause as part of a sentence."""
         return f"{self.text} (such as {self.such_as})" if self.such_as else self.text
 
 
 def category_rows(view: RunView) -> list[CategoryRow]:
-    """Those that took most time first."""
+    """All categories, in descending order of core seconds."""
     view.settle()
     order = np.argsort(view.attempts.category, kind="stable")
     bounds = np.searchsorted(view.attempts.category[order], np.arange(len(view.categories) + 1))
-    asked = _asked(view)
+    requested = _requested(view)
     found = [
-        _category(view, code, asked[code], order[bounds[code] : bounds[code + 1]])
+        _category(view, code, requested[code], order[bounds[code] : bounds[code + 1]])
         for code in range(len(view.categories))
         if view.planned[code] or bounds[code] != bounds[code + 1]
     ]
     return sorted(found, key=lambda row: (-row.core_seconds, row.name))
 
 
-def _asked(view: RunView) -> list[tuple[float, float, float]]:
-    """Cores of a task of each category: on average, the least and the most."""
+def _requested(view: RunView) -> list[tuple[float, float, float]]:
+    """Cores of a task of each category: mean, minimum and maximum."""
     usual = view.cores_of_categories()
-    codes, cores = view.category_of(view.apart.tasks), as_cores(view.apart.asked)
+    codes, cores = view.category_of(view.special_cores.tasks), as_cores(view.special_cores.requested)
     codes, cores = codes[codes >= 0], cores[codes >= 0]
     planned, size = np.maximum(1, view.planned), len(usual)
     others = np.maximum(0, planned - np.bincount(codes, minlength=size))
@@ -130,7 +131,7 @@ def _asked(view: RunView) -> list[tuple[float, float, float]]:
 
 
 def holdings(view: RunView, row: CategoryRow) -> list[Holding]:
-    """The tasks of a category by the cores that they hold; mostly that is the same for all of them."""
+    """The tasks of a category by number of cores; in most categories that is the same for all tasks."""
     rows = view.attempts
     mine = np.flatnonzero(rows.category == view.categories.index(row.name))
     codes, tasks, ok = rows.category[mine], rows.task[mine], rows.outcome[mine] == 0
@@ -154,7 +155,7 @@ def holdings(view: RunView, row: CategoryRow) -> list[Holding]:
     ]
 
 
-def _category(view: RunView, code: int, asked: tuple[float, float, float], mine: Ints) -> CategoryRow:
+def _category(view: RunView, code: int, requested: tuple[float, float, float], mine: Ints) -> CategoryRow:
     rows, name = view.attempts, view.categories[code]
     final = rows.final[mine]
     ok = (rows.outcome[mine] == 0) & final
@@ -164,7 +165,8 @@ def _category(view: RunView, code: int, asked: tuple[float, float, float], mine:
     good, memory, limit = seconds[ok], rows.memory[mine], rows.limit[mine].astype(np.float64)
     declared = view.declared.get(name, {})
     given = limit if limit.any() else np.full(len(mine), float(declared.get("memory", 0)))
-    # Of what is over in no time nobody knows what it used. What a failed attempt used is lost, but was in use.
+    # Very short attempts have no memory measurement and are left out. Memory of failed attempts counts as used: it was
+    # wasted, but in use.
     allocated = float((given * seconds)[memory > 0].sum())
     used = float((np.minimum(memory, given) * seconds).sum())
     held = seconds * view.held()[mine]
@@ -182,7 +184,7 @@ def _category(view: RunView, code: int, asked: tuple[float, float, float], mine:
         p95,
         float(seconds.max(initial=0.0)),
         float(rows.cpu[mine].sum()),
-        *asked,
+        *requested,
         "cores" in declared,
         float(rows.cpu[mine].sum() / seconds.sum()) if seconds.sum() > 0 else 0.0,
         float(memory.max()) if len(mine) else 0.0,
@@ -204,7 +206,7 @@ def _percentiles(values: Floats) -> tuple[float, float]:
 
 
 def failure_causes(view: RunView) -> list[FailureCause]:
-    """The most frequent first."""
+    """Causes of failures, the most frequent first."""
     view.settle()
     rows = view.attempts
     bad = np.flatnonzero(rows.outcome != 0)
@@ -231,8 +233,8 @@ def failure_causes(view: RunView) -> list[FailureCause]:
 def _cause(view: RunView, outcome: str, mine: Ints) -> FailureCause:
     rows = view.attempts
     seconds = float((rows.ended[mine] - rows.started[mine]).sum())
-    told = dict.fromkeys(rows.messages[code] for code in np.unique(rows.message[mine]).tolist())
-    text, such_as = common_text(told)
+    messages = dict.fromkeys(rows.messages[code] for code in np.unique(rows.message[mine]).tolist())
+    text, such_as = common_text(messages)
     examples = [
         (view.names.of(int(rows.task[at])), rows.messages[int(rows.message[at])] or outcome) for at in mine[:EXAMPLES]
     ]
@@ -244,33 +246,33 @@ def _cause(view: RunView, outcome: str, mine: Ints) -> FailureCause:
 
 
 class TimeFigures(msgspec.Struct, frozen=True):
-    """Seconds of cores, unless something else is said."""
+    """Totals of core time in a run, in core seconds unless stated otherwise."""
 
     makespan: float
-    """Seconds from the beginning of the run to its end."""
+    """Seconds from the start of the run to its end."""
     cores: float
     capacity: float
     busy: float
-    """Held by attempts that succeeded."""
+    """Allocated to attempts that succeeded."""
     lost: float
-    """Held by attempts that did not."""
+    """Allocated to attempts that did not succeed."""
     idle: float
     idle_nothing_ready: float | None
-    """Of the idle time: no task could have run. None if it is not known what tasks wait for."""
+    """Part of `idle`: no task was ready. None if the dependencies are unknown."""
     idle_although_ready: float | None
-    """Of the idle time: a task could have run, as far as dependencies go."""
+    """Part of `idle`: a task was ready."""
     idle_within_tasks: float
-    """Of the idle time: a task had the core and did not keep it busy. Only known where processor time counts."""
+    """Part of `idle`: a task was allocated the core and did not use it. Known only where CPU time counts."""
     cpu: float
-    """Seconds of processors that attempts used."""
+    """CPU seconds of attempts."""
     tail: float
-    """Seconds at the end in which less than half of the cores were held."""
+    """Seconds at the end in which less than half of the cores were allocated."""
     most_running: float
     memory_most: float
-    """Bytes in use at the same time."""
+    """Peak memory of concurrent attempts in bytes."""
     memory_there: int
     crowded: bool
-    """More attempts ran together than there are cores, so that time is that of processors and not of attempts."""
+    """More attempts ran together than there are cores, so core seconds are CPU time and not durations."""
 
     @property
     def utilisation(self) -> float:
@@ -278,7 +280,7 @@ class TimeFigures(msgspec.Struct, frozen=True):
 
 
 def figures(view: RunView, over_time: Timeline) -> TimeFigures:
-    """From the timeline of the whole run."""
+    """Computes the totals from the timeline of the whole run."""
     width = float(over_time.edges[1] - over_time.edges[0])
     held, there = over_time.held(), over_time.capacity
     gap = np.maximum(0.0, there - held)
@@ -310,7 +312,7 @@ def figures(view: RunView, over_time: Timeline) -> TimeFigures:
 
 
 def _tail(over_time: Timeline, width: float) -> float:
-    """Only what comes after the cores were in use counts: a run that never used them has no tail."""
+    """Length of the tail. It begins after the cores were last in use: a run that never used them has no tail."""
     busy = np.flatnonzero(over_time.held() >= 0.5 * np.maximum(over_time.capacity, 1e-9))
     if not len(busy):
         return 0.0
@@ -318,7 +320,7 @@ def _tail(over_time: Timeline, width: float) -> float:
 
 
 class NodeRow(msgspec.Struct, frozen=True):
-    """One machine."""
+    """Totals and present state of one node."""
 
     name: str
     cores: float
@@ -328,7 +330,7 @@ class NodeRow(msgspec.Struct, frozen=True):
     busy: float
     """Core seconds of its attempts."""
     share: float | None
-    """Of its cores, while it was there; None if it was gone before anybody knew how many it has."""
+    """Utilisation of its cores while it was present; None if it left before its number of cores was known."""
     made: float
     fetched: int
     stolen: int
@@ -337,23 +339,23 @@ class NodeRow(msgspec.Struct, frozen=True):
     left: bool
     fetched_files: int = 0
     hits: int = 0
-    """How often a task has read a file for which nothing had to be fetched."""
+    """Number of file reads of tasks for which no transfer was needed."""
     hit_bytes: int = 0
     running: int | None = None
-    """Tasks now; None, with the following: not known, or the run is over."""
+    """Running tasks now. None, with the following fields: unknown, or the run has ended."""
     wait: int | None = None
-    """Those that cannot start yet."""
+    """Tasks that cannot start yet."""
     local: int | None = None
-    """Ready ones that stay here."""
+    """Ready tasks that stay on this node."""
     shared: int | None = None
-    """Ready ones that any node may take."""
+    """Ready tasks that any node may take."""
     cores_held: float | None = None
     memory_used: float | None = None
-    """The share of the machine's memory, by whomever."""
+    """Fraction of the machine's memory in use, by all processes."""
 
 
-class Moved(msgspec.Struct, frozen=True):
-    """What all nodes together have got from each other."""
+class TransferTotals(msgspec.Struct, frozen=True):
+    """Totals of transfers between all nodes: bytes, files, hits and tasks."""
 
     fetched: int
     fetched_files: int
@@ -363,17 +365,17 @@ class Moved(msgspec.Struct, frozen=True):
     pushed: int
 
 
-def moved(view: RunView) -> Moved:
-    """Of all nodes that took part."""
-    told = [_moved(node.told) for node in view.nodes.values()]
-    return Moved(*(sum(each[name] for each in told) for name in Moved.__struct_fields__))
+def transfer_totals(view: RunView) -> TransferTotals:
+    """Totals over all nodes that took part."""
+    transfers = [_moved(node.last_report) for node in view.nodes.values()]
+    return TransferTotals(*(sum(each[name] for each in transfers) for name in TransferTotals.__struct_fields__))
 
 
 def node_rows(view: RunView, until: float | None = None, needs: TaskWaits | None = None) -> list[NodeRow]:
-    """Every machine that took part. `until` is given for a run that goes on; with `needs` it is known what is ready."""
+    """All nodes that took part. `until` is given for a run in progress; with `needs` the ready tasks are known."""
     view.settle()
     rows, last = view.attempts, view.until(until)
-    there, is_live = view.there(last), view.goes_on(until)
+    there, is_live = view.presence(last), view.is_in_progress(until)
     size = 1 + max((*view.nodes, int(rows.node.max(initial=0))), default=0)
     ok = (rows.outcome == 0) & rows.final
     work = np.bincount(rows.node, view.held() * view.within(), size)
@@ -399,7 +401,7 @@ def node_rows(view: RunView, until: float | None = None, needs: TaskWaits | None
                 float(made[number]),
                 present=present,
                 left=bool(spans) and spans[-1][1] is not None,
-                **_moved(node.told if node is not None else None),
+                **_moved(node.last_report if node is not None else None),
                 **(_standing(view, number, node, needs) if is_live and node is not None else {}),
             )
         )
@@ -407,37 +409,37 @@ def node_rows(view: RunView, until: float | None = None, needs: TaskWaits | None
 
 
 def standing_rows(view: RunView) -> list[dict[str, Any]]:
-    """Of every node of a cluster that is there: what it said last. This takes no look at attempts."""
+    """The last report of every present node of a cluster. Does not read attempts, so it is fast."""
     return [
-        {"name": node.name, **_moved(node.told), **_standing(view, number, node, None)}
+        {"name": node.name, **_moved(node.last_report), **_standing(view, number, node, None)}
         for number, node in sorted(view.nodes.items())
-        if number != LOCAL and node.is_there
+        if number != LOCAL and node.is_present
     ]
 
 
-def _moved(told: NodeTold | None) -> dict[str, int]:
-    return {name: getattr(told, name) if told is not None else 0 for name in Moved.__struct_fields__}
+def _moved(report: NodeTold | None) -> dict[str, int]:
+    return {name: getattr(report, name) if report is not None else 0 for name in TransferTotals.__struct_fields__}
 
 
 def _standing(view: RunView, number: int, node: RunNode, needs: TaskWaits | None) -> dict[str, Any]:
-    """How a node stands at this moment."""
+    """The present state of a node."""
     if number == LOCAL:
         return _alone(view, needs)
-    told = node.stands
-    if told is None or told.running is None:
+    report = node.current_report
+    if report is None or report.running is None:
         return {}
     return {
-        "running": told.running,
-        "wait": told.wait,
-        "local": told.local,
-        "shared": told.shared,
-        "cores_held": told.cores / FRACTION,
-        "memory_used": told.memory_used,
+        "running": report.running,
+        "wait": report.wait,
+        "local": report.local,
+        "shared": report.shared,
+        "cores_held": report.cores / FRACTION,
+        "memory_used": report.memory_used,
     }
 
 
 def _alone(view: RunView, needs: TaskWaits | None) -> dict[str, Any]:
-    """Of a run on one machine: what waits is in no queue of a node, and what is ready stays here."""
+    """The state of a local run: waiting tasks are in no queue of a node, and ready tasks stay here."""
     open_ones = view.waiting()
     ready = min(open_ones, int(needs.ready(view).sum())) if needs is not None else None
     return {
@@ -449,9 +451,11 @@ def _alone(view: RunView, needs: TaskWaits | None) -> dict[str, Any]:
 
 
 def cores_held(view: RunView) -> float:
-    """At this moment, by all tasks that run; of nodes of a cluster as they said last."""
+    """Cores allocated to running tasks at present; for nodes of a cluster as last reported."""
     if view.is_cluster():
-        return sum(node.stands.cores for node in view.nodes.values() if node.stands is not None) / FRACTION
+        return (
+            sum(node.current_report.cores for node in view.nodes.values() if node.current_report is not None) / FRACTION
+        )
     going = np.array(list(view.running), np.int64)
-    unseen = view.running_now() - len(going)  # short ones; most tasks hold one core
+    unseen = view.running_now() - len(going)  # short tasks without a start record; most tasks have one core
     return min(view.total_cores(), float(view.cores_of(going, view.category_of(going)).sum()) + unseen)

@@ -1,4 +1,5 @@
-"""Phrases of sentences about a run."""
+"""Throttle decisions of a run: the last decision and a bounded curve for each category and node, and their text
+forms."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ def listed(names: Sequence[str], others: int = 0) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
-def throttle_note(told: Iterable[ThrottleDecided]) -> str:
-    """What the throttle says of what it holds back most: `align: limit 6 (growing), disk 92 %`."""
-    holding = [record for record in told if record.cap >= 0]
+def throttle_note(decisions: Iterable[ThrottleDecided]) -> str:
+    """The most important limit of the throttle as text: `align: limit 6 (growing), disk 92 %`."""
+    holding = [record for record in decisions if record.cap >= 0]
     if not holding:
         return ""
-    # Those with most tasks waiting matter; the name decides among equals, so that the line does not jump.
+    # The category with most waiting tasks is shown. Among equals the name decides, so that the display does not
+    # alternate.
     record = min(holding, key=lambda each: (-each.waiting, each.category, each.node))
     where = " on ".join(part for part in (record.category or "all", record.node) if part)
     use = f", {record.dominant} {show_share(record.use)}" if record.dominant else ""
@@ -30,13 +32,13 @@ def throttle_note(told: Iterable[ThrottleDecided]) -> str:
 
 
 MOST_POINTS, FEWEST_POINTS = 400, 64
-"""Of a curve, and if there are very many curves."""
+"""Points of a curve: maximum, and minimum if there are very many curves."""
 _ALL_POINTS = 1 << 16
-"""Of all curves together, as far as each has its fewest."""
+"""Maximum number of points of all curves together, as far as each has its minimum."""
 
 
 class LimitPoint(msgspec.Struct, frozen=True, gc=False):
-    """What is drawn of a decision; see `ThrottleDecided`."""
+    """The drawn part of a decision; see `ThrottleDecided`."""
 
     time: float
     cap: int
@@ -53,13 +55,13 @@ class Curve:
     def __init__(self, first: ThrottleDecided) -> None:
         self.last = first
         self.decided = 0
-        """How many there were."""
+        """Number of decisions."""
         self.strictest: ThrottleDecided | None = None
         """The decision that kept most tasks waiting: as many ran as it allowed. None if no decision did. A limit for
-        all categories together is told once, without these counts, and holds all the time."""
+        all categories together is recorded once, without these counts, and always applies."""
         self._points: list[LimitPoint] = []
         self._step = 1
-        """Every so many-th is kept."""
+        """One decision in this number is kept as a point."""
 
     def add(self, record: ThrottleDecided, most: int) -> None:
         self.last = record
@@ -73,25 +75,25 @@ class Curve:
         self.decided += 1
 
     def points(self) -> list[LimitPoint]:
-        """Those that were kept, and in any case the last."""
+        """The points that were kept, and always the last one."""
         is_there = (self.decided - 1) % self._step == 0
         return list(self._points) if is_there else [*self._points, _point(self.last)]
 
 
 def _point(record: ThrottleDecided) -> LimitPoint:
     numbers = (record.time, record.cap, record.running, record.waiting, record.use, record.rate)
-    return LimitPoint(*numbers, sys.intern(record.reason))  # mostly the same words again
+    return LimitPoint(*numbers, sys.intern(record.reason))  # the same few reasons repeat
 
 
 class ThrottleDecisions:
-    """All of them. It is as false as a run that has no throttle, and as a sequence it has the last decision of each
+    """All throttle decisions of a run. False if the run has no throttle; iterates over the last decision of each
     curve."""
 
     def __init__(self, *, keeps_all: bool = False) -> None:
         self._keeps_all = keeps_all
         self.last: ThrottleDecided | None = None
         self.decisions: list[ThrottleDecided] = []
-        """All of them in the order of time, if `keeps_all`; an empty category stands for all categories."""
+        """All decisions in order of time, if `keeps_all`; an empty category stands for all categories."""
         self._curves: dict[tuple[str, str], Curve] = {}
 
     def add(self, record: ThrottleDecided) -> None:
@@ -111,10 +113,10 @@ class ThrottleDecisions:
         return (curve.last for curve in self._curves.values())
 
     def last_of(self, node: str, category: str) -> ThrottleDecided | None:
-        """The last decision about a category on a node; this machine has no name."""
+        """The last decision about a category on a node; this machine has the empty name."""
         curve = self._curves.get((node, category))
         return curve.last if curve is not None else None
 
     def curves(self) -> list[Curve]:
-        """In the order in which they began."""
+        """All curves, in order of their first decision."""
         return list(self._curves.values())

@@ -1,4 +1,5 @@
-"""What happened over time: cores and memory in use by category, tasks by state, in at most so many buckets."""
+"""Time series of a run in buckets, and its Gantt chart: cores and memory by category, tasks by state, attempts in
+slots."""
 
 from __future__ import annotations
 
@@ -8,18 +9,18 @@ import msgspec
 import numpy as np
 
 from shoal.ledger.views.attempts import Array, AttemptColumns, Floats, Ints
-from shoal.ledger.views.core_use import not_told
+from shoal.ledger.views.core_use import unexplained
 from shoal.ledger.views.run import RunView
 from shoal.ledger.views.waits import TaskWaits
 
 _AT_ONCE = 1 << 17
-"""Intervals that are looked at together: of a million the numbers in between would need a hundred megabytes."""
+"""Number of intervals processed at once: for a million, the intermediate arrays would need a hundred megabytes."""
 
 
 def spread(begins: Floats, ends: Floats, weights: Floats, groups: Ints, count: int, edges: Floats) -> Floats:
-    """Mean weight at work in each bucket, by group: a row per group, a column per bucket.
+    """Mean weight of the active intervals in each bucket, by group: a row per group, a column per bucket.
 
-    `edges` are equally far from each other; what lies before the first or behind the last is left out.
+    `edges` are equidistant; parts of intervals before the first or after the last edge are ignored.
     """
     buckets = len(edges) - 1
     first, width = float(edges[0]), float(edges[1] - edges[0])
@@ -31,7 +32,7 @@ def spread(begins: Floats, ends: Floats, weights: Floats, groups: Ints, count: i
         for at in range(0, len(moments), _AT_ONCE):
             part = slice(at, at + _AT_ONCE)
             clipped = np.clip((moments[part] - first) / width, 0.0, buckets)
-            # An event in a bucket counts at that bucket's end, for the part of the bucket behind it.
+            # An event in a bucket counts from that bucket's end, with a correction for the part of the bucket after it.
             key = groups[part] * (buckets + 1) + np.minimum(clipped.astype(np.int64), buckets)
             weight = sign * weights[part]
             whole += np.bincount(key, weight, size)
@@ -41,31 +42,31 @@ def spread(begins: Floats, ends: Floats, weights: Floats, groups: Ints, count: i
     found = np.zeros((count, buckets + 1))
     found[:, 1:] = steps[:, :-1] * np.arange(1, buckets + 1) - moments_so_far[:, :-1]
     means: Floats = np.diff(found, axis=1)
-    means[means < 1e-9] = 0.0  # what is left of differences that should be nothing
+    means[means < 1e-9] = 0.0  # rounding errors of differences
     return means
 
 
 def total_over(begins: Floats, ends: Floats, weights: Floats, edges: Floats) -> Floats:
-    """The same for one group."""
+    """Same as `spread` for one group."""
     found: Floats = spread(begins, ends, weights, np.zeros(len(begins), np.int64), 1, edges)[0]
     return found
 
 
 def counts_until(moments: Floats, edges: Floats) -> Ints:
-    """How many of the moments lie at or before each edge."""
+    """For each edge, the number of times at or before it."""
     found: Ints = np.searchsorted(np.sort(moments), edges, side="right").astype(np.int64)
     return found
 
 
 def even_edges(begin: float, end: float, buckets: int) -> Floats:
-    """Edges of equal buckets; never of no width, not even late in a long run, where numbers are further apart."""
+    """Edges of equal buckets. The minimum width keeps them distinct in floating point, even late in a long run."""
     return np.linspace(begin, max(end, begin + max(1e-6, 1e-9 * abs(begin))), buckets + 1)
 
 
 def rank_of(values: Array, most: int) -> tuple[Ints, int]:
-    """For each position its place among the largest, and how many places there are; those that are left share the last.
+    """Ranks positions by value, largest first; returns the rank of each and the number of ranks.
 
-    With no more than `most` positions each has a place of its own.
+    With more than `most` positions, the smallest ones share the last rank.
     """
     order = np.argsort(-np.asarray(values, np.float64), kind="stable")
     place = np.empty(len(order), np.int64)
@@ -76,54 +77,55 @@ def rank_of(values: Array, most: int) -> tuple[Ints, int]:
 
 
 MOST_SHOWN = 12
-"""Categories with a colour of their own; the last stands for all others if there are more."""
+"""Maximum number of categories with a colour of their own; if there are more, the last colour stands for all others."""
 OTHERS = "other categories"
 BUCKETS = 600
 _MEASURED = 0.1
-"""The part of their time for which the memory of attempts must be known to be drawn."""
+"""Memory is drawn if it is known for at least this fraction of the attempts' time."""
 
 
 class ShownCategories(msgspec.Struct, frozen=True):
-    """Which categories are drawn apart."""
+    """The categories that are drawn separately."""
 
     names: list[str]
     place: Ints
-    """By code of a category: which of these."""
+    """By category code: index into `names`."""
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """Columns by bucket; times count from the beginning of the run."""
+    """Columns by bucket; times are relative to the start of the run."""
 
     edges: Floats
     cores: Floats
-    """By shown category: cores held, or used where attempts share them."""
+    """By shown category: cores allocated, or used where attempts share them."""
     memory: Floats
-    """By shown category: bytes in use; nothing where nearly all attempts were over before anybody could measure it."""
+    """By shown category: bytes in use; 0 if nearly all attempts were too short for a measurement."""
     lost: Floats
-    """Cores held by attempts that did not succeed; part of `cores`."""
+    """Cores allocated to attempts that did not succeed; part of `cores`."""
     capacity: Floats
-    """Cores that were there."""
+    """Cores of the present nodes."""
     running: Floats
     ready: Floats
-    """Tasks that could run and did not; nothing if it is not known what tasks wait for."""
+    """Tasks that could run and did not; empty if the dependencies are unknown."""
     done: Floats
     failed: Floats
-    """Means like `running` and `ready`, so that no task counts twice; the last bucket says how it stands at its end."""
+    """`done` and `failed` are means like `running` and `ready`, so that no task counts twice; the last bucket has the
+    values at its end."""
     total: int
     crowded: bool
-    """See `RunView.is_crowded`."""
+    """See `RunFold.is_oversubscribed`."""
     untold: Floats
-    """Cores held on the nodes of a cluster by attempts of which nothing else is known yet; not in `cores`."""
+    """Allocated cores that nodes of a cluster reported and no known attempt explains; not in `cores`."""
 
     def held(self) -> Floats:
-        """Cores that were held by anything."""
+        """All allocated cores."""
         found: Floats = self.cores.sum(axis=0) + self.untold
         return found
 
 
 def shown_categories(view: RunView) -> ShownCategories:
-    """The categories that have colours: all in the order of the plan, so that page and report give each the same; of
-    too many those that took most core seconds."""
+    """The categories with colours. All are in the order of the plan, so that page and report use the same colours. If
+    there are too many, those with most core seconds are selected."""
     if len(view.categories) <= MOST_SHOWN:
         return ShownCategories(list(view.categories) or [""], np.arange(len(view.categories)))
     view.settle()
@@ -138,7 +140,8 @@ def shown_categories(view: RunView) -> ShownCategories:
 
 
 def intervals(view: RunView, until: float) -> tuple[Floats, Floats, Ints, Ints]:
-    """Begin, end, category and node of every attempt, those under way included; times from the run's beginning."""
+    """Start, end, category and node of every attempt, including running ones; times are relative to the start of the
+    run."""
     view.settle()
     rows = view.attempts
     if not view.running or view.end is not None:
@@ -161,7 +164,7 @@ def timeline(
     window: tuple[float, float] | None = None,
     buckets: int = BUCKETS,
 ) -> Timeline:
-    """The whole run up to `until` (a moment of the clock), or a window of it in seconds from its beginning."""
+    """Computes the series of the run up to `until` (a clock time), or of a window in seconds from its start."""
     view.settle()
     last = view.until(until)
     begin, end = window or (0.0, last - view.origin)
@@ -180,14 +183,14 @@ def timeline(
     cores = spread(begins, ends, held, places, count, edges)
     there, running = capacity_over(view, edges), total_over(begins, ends, np.ones(len(begins)), edges)
     more, untold = np.zeros(buckets), np.zeros(buckets)
-    if view.goes_on(until) and view.is_cluster():
-        said_running, said_cores = view.underway.over(edges, view.origin, last)
-        more, untold = not_told(said_running, running, there), not_told(said_cores, cores.sum(axis=0), there)
+    if view.is_in_progress(until) and view.is_cluster():
+        said_running, said_cores = view.reported_use.over(edges, view.origin, last)
+        more, untold = unexplained(said_running, running, there), unexplained(said_cores, cores.sum(axis=0), there)
     running += more
     ready = np.maximum(0.0, ready_over(view, needs, edges, until) - more) if needs is not None else np.zeros(0)
     total = view.to_run()
     done, failed = _so_far(final, edges), _so_far(given_up, edges)
-    if total:  # of a net nobody knows it
+    if total:  # unknown for a net
         left = total - done[-1] - failed[-1] if view.end is None or edges[-1] < last - view.origin else 0.0
         passed = (last - view.origin - edges[-2]) / (edges[-1] - edges[-2])
         _end_in_step(left, running, ready, min(1.0, max(0.0, passed)))
@@ -202,83 +205,84 @@ def timeline(
         done,
         failed,
         total,
-        view.is_crowded(),
+        view.is_oversubscribed(),
         untold,
     )
 
 
 def _so_far(moments: Floats, edges: Floats) -> Floats:
-    """How many of these moments lay behind us, on average in each bucket, and at the end of the last."""
+    """Number of these times that have passed: the mean in each bucket, and the value at the end of the last one."""
     found = total_over(moments, np.full(len(moments), edges[-1]), np.ones(len(moments)), edges).round(3)
     found[-1:] = counts_until(moments, edges[-1:])
     return found
 
 
 def _end_in_step(left: float, running: Floats, ready: Floats, passed: float) -> None:
-    """At the end of the last bucket no more tasks run or are ready than are left, though on average there may have been
-    more in it. Only this part of it has passed, and means count with no more."""
+    """Corrects the last bucket: at its end no more tasks run or are ready than remain, although its means may be
+    higher. If only the fraction `passed` of it has elapsed, its means are scaled accordingly."""
     if left < 0:
-        return  # there are more tasks than were counted when the run began
+        return  # there are more tasks than the run counted at its start
     running[-1] = min(running[-1], left * passed)
     ready[-1:] = np.minimum(ready[-1:], left * passed - running[-1])
 
 
 def _measured(rows: AttemptColumns) -> Floats:
-    """What attempts used of memory, if that is known for a good part of their time: a few would look like all."""
+    """Memory of attempts, if it is known for enough of their time; a few measurements would look like the total."""
     seconds = rows.ended - rows.started
     known = float(seconds[rows.memory > 0].sum()) >= _MEASURED * float(seconds.sum())
     return rows.memory if known else np.zeros(len(rows))
 
 
 def held_now(view: RunView, codes: Ints) -> Floats:
-    """Cores of the attempts under way, of these categories; see `RunView.held`."""
+    """Cores of the running attempts, which have these categories; see `RunView.held`."""
     tasks = np.array(list(view.running), np.int64)
     found = view.cores_of(tasks, codes)
-    if view.is_crowded():
+    if view.is_oversubscribed():
         usual = _means(view, view.held())
-        usual[np.bincount(view.attempts.category, view.within(), len(usual)) <= 0] = 1.0  # nobody knows what it uses
+        usual[np.bincount(view.attempts.category, view.within(), len(usual)) <= 0] = 1.0  # no measurement yet
         found = np.where(view.declare_cores(tasks, codes), found, usual[codes])
     return found
 
 
 def _means(view: RunView, values: Floats) -> Floats:
-    """Of a column of the attempts that have ended, by category: what is to be expected of those under way."""
+    """Mean by category of a column of the ended attempts, as estimate for the running ones."""
     codes, size = view.attempts.category, len(view.categories)
     found: Floats = np.bincount(codes, values, size) / np.maximum(1, np.bincount(codes, minlength=size))
     return found
 
 
 def capacity_over(view: RunView, edges: Floats) -> Floats:
-    """Cores of the nodes that were there."""
-    found = np.array(view.there(view.origin + float(edges[-1]))).reshape(-1, 4)
+    """Cores of the present nodes."""
+    found = np.array(view.presence(view.origin + float(edges[-1]))).reshape(-1, 4)
     cores, begins, ends = found[:, 1], view.after(found[:, 2]), view.after(found[:, 3])
     return total_over(begins, ends, cores, edges)
 
 
 def ready_over(view: RunView, needs: TaskWaits, edges: Floats, until: float | None = None) -> Floats:
-    """Tasks of which everything they need was there, and that had not started."""
+    """Number of ready tasks that had not started."""
     ready, started = needs.waited(view, until)
     return total_over(ready, np.maximum(started, ready), np.ones(len(ready)), edges)
 
 
 ROWS, PIXELS = 64, 1024
 _LEVELS = 15
-"""Degrees of fill that a cell can have; 0 is for nothing at all."""
+"""Number of fill levels of a cell; 0 means empty."""
 
 
 class GanttSlots(msgspec.Struct, frozen=True):
-    """A row for each slot of each node, from above."""
+    """Rows of a Gantt chart: one for each slot of each node, from top to bottom."""
 
     row: Array
-    """Of each attempt."""
+    """The row of each attempt."""
     nodes: list[int]
-    """Of each row: the node's number."""
+    """The node number of each row."""
     order: list[int]
-    """Of each row: which slot of its node, from 0."""
+    """The slot of each row within its node, from 0."""
 
 
 class Cells(msgspec.Struct, frozen=True):
-    """A picture: one byte per cell, row by row; category (from 1; 0: idle) in the upper half, fill in the lower."""
+    """A rasterised Gantt chart: one byte per cell, row by row, with the category (from 1; 0: idle) in the upper half
+    and the fill level in the lower half."""
 
     begin: float
     end: float
@@ -288,7 +292,7 @@ class Cells(msgspec.Struct, frozen=True):
 
 
 def slots_of(view: RunView, until: float | None = None) -> GanttSlots:
-    """Puts every attempt into a slot."""
+    """Assigns every attempt to a slot."""
     begins, ends, _, nodes = intervals(view, view.until(until))
     slot = np.zeros(len(begins), np.int32)
     numbers = sorted({*view.nodes, *np.unique(nodes).tolist()})
@@ -304,16 +308,16 @@ def slots_of(view: RunView, until: float | None = None) -> GanttSlots:
 
 
 def _lowest_free(begins: Floats, ends: Floats) -> tuple[Array, int]:
-    """For each interval the lowest number that no other one has at the same time, and how many numbers that takes."""
+    """Assigns each interval the lowest slot that is free during it; returns the slots and their number."""
     order = np.lexsort((ends, begins)).astype(np.int32)
     ranks = np.arange(len(order), dtype=np.int32)
-    # Its number is free again for those that begin behind so many others, and never before itself.
+    # A slot becomes free for intervals that begin after this number of others, and not before the interval itself.
     behind = np.maximum(np.searchsorted(begins[order], ends[order]).astype(np.int32), ranks + 1)
     order_of_ends = np.argsort(behind, kind="stable").astype(np.int32)
     until = array("i", np.searchsorted(behind[order_of_ends], ranks, side="right").astype(np.int32).tobytes())
     released = array("i", order_of_ends.tobytes())
     taken: list[int] = []
-    free, at = -1, 0  # bits, without an end
+    free, at = -1, 0  # a bit set of unlimited size
     for upto in until:
         while at < upto:
             free |= 1 << taken[released[at]]
@@ -336,7 +340,7 @@ def gantt(
     rows: int = ROWS,
     pixels: int = PIXELS,
 ) -> Cells:
-    """At most so many rows of so many cells, each with the category that had most of it and how full it was."""
+    """Draws at most `rows` rows of `pixels` cells, each with its main category and its fill level."""
     last = view.until(until)
     begin, end = window or (0.0, last - view.origin)
     edges = even_edges(begin, end, pixels)
@@ -349,7 +353,7 @@ def gantt(
     start = np.searchsorted(of_attempt[order], np.arange(count + 1))
     members = np.bincount(groups, minlength=count)
     picture = np.zeros((count, pixels), np.uint8)
-    for row in range(count):  # one at a time: all together would need a gigabyte
+    for row in range(count):  # one row at a time: all together would need a gigabyte
         mine = order[start[row] : start[row + 1]]
         inside = mine[(ends[mine] > begin) & (begins[mine] < end)]
         held = spread(begins[inside], ends[inside], np.ones(len(inside)), places[inside], len(shown.names), edges)
@@ -358,7 +362,8 @@ def gantt(
 
 
 def cells_of(held: Floats, members: int) -> Array:
-    """One row of a picture, from the mean number of attempts at work by category; `members` slots make up the row."""
+    """One row of a chart, from the mean number of active attempts by category; `members` is the number of slots in
+    it."""
     total = held.sum(axis=0)
     fill = np.ceil(np.clip(total / members, 0.0, 1.0) * _LEVELS).astype(np.uint8)
     dominant = held.argmax(axis=0).astype(np.uint8) + 1
@@ -366,7 +371,7 @@ def cells_of(held: Floats, members: int) -> Array:
 
 
 def grouped(slots: GanttSlots, rows: int) -> Ints:
-    """For each row of the slots which row of the picture it goes to."""
+    """For each slot the row of the chart that shows it."""
     total = len(slots.nodes)
     if total <= rows:
         return np.arange(total)
@@ -374,7 +379,7 @@ def grouped(slots: GanttSlots, rows: int) -> Ints:
 
 
 def labels_of(view: RunView, slots: GanttSlots, groups: Ints, count: int) -> list[str]:
-    """What stands beside each row of a picture."""
+    """The label of each row of a chart."""
     labels = []
     for row in range(count):
         inside = np.flatnonzero(groups == row)
@@ -390,6 +395,6 @@ def labels_of(view: RunView, slots: GanttSlots, groups: Ints, count: int) -> lis
 
 
 def node_name(view: RunView, number: int) -> str:
-    """The name of a node, or something that stands for it."""
+    """The name of a node, or a generic name if it is unknown."""
     node = view.nodes.get(number)
     return node.name if node is not None else f"node {number}"

@@ -1,7 +1,7 @@
-"""What the tasks of a run waited for, as recorded, together with when they ran.
+"""Waiting times and critical path of a run: the recorded dependency graph combined with the times of its tasks.
 
-Rows are the tasks of the plan, numbered densely here; a task that runs nothing (it groups others) is a row that takes
-no time. What was up to date and did not run is no row.
+Rows are the tasks of the plan, numbered densely here; a group (a task without an action) is a row without duration.
+Tasks that were up to date and did not run have no row.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from shoal.ledger.views.pace import MOST_LINKED, steps_of_longest
 from shoal.ledger.views.run import RunView
 
 _RESOLVING_ROUNDS = 64
-"""Groups within groups that are looked through; deeper ones count as ready at once."""
+"""Maximum nesting of groups that is resolved; deeper groups count as ready immediately."""
 
 _AMOUNTS = 1 << 32
-"""More than there are amounts of cores."""
+"""A bound above every core request, to combine category and request into one key."""
 
 
 class TaskWaits:
-    """The recorded graph of a run with the times of its tasks, taken at one moment."""
+    """Snapshot of a run's recorded graph with the times of its tasks."""
 
     def __init__(self, view: RunView) -> None:
         view.settle()
@@ -37,12 +37,12 @@ class TaskWaits:
         children = np.concatenate([np.zeros(0, np.int64), *(child for child, _ in pairs)])
         parents = np.concatenate([np.zeros(0, np.int64), *(parent for _, parent in pairs)])
         linked = [np.frombuffer(record.tasks, "<i4") for record in view.links]
-        # Numbers of tasks are dense, so a table says faster than a search which of them are here, and as which row.
+        # Task numbers are dense, so a lookup table from task to row is faster than a search.
         there = np.zeros(1 + max((int(part.max(initial=0)) for part in (*linked, view.attempts.task)), default=0), bool)
         for part in (*linked, view.attempts.task):
             there[part] = True
         self.tasks: Ints = np.flatnonzero(there)
-        """Numbers of the tasks in the workflow, by row."""
+        """Task numbers in the workflow, by row."""
         self._row: Ints = np.cumsum(there) - 1
         known = parents < len(there)
         known[known] = there[parents[known]]
@@ -60,7 +60,7 @@ class TaskWaits:
         first = np.full(size, np.inf)
         np.minimum.at(first, place, view.after(rows.started))
         self.first_started: Floats = first
-        """Of the first attempt; infinite for tasks that have not run."""
+        """Start of the first attempt; infinite for tasks that have not run."""
         self.started: Floats = np.full(size, np.nan)
         self.ended: Floats = np.full(size, np.nan)
         """Of the last attempt."""
@@ -73,12 +73,12 @@ class TaskWaits:
         self.ran: Array = ~np.isnan(self.ended)
         self.category: Ints = np.where(codes < 0, len(view.categories), codes)
         self._groups = len(view.categories)
-        """Stands in `category` for tasks that were not planned: they run nothing."""
+        """The value in `category` for tasks that are not in the plan, which are groups."""
         self.finish: Floats = self._through_groups()
 
     def _through_groups(self) -> Floats:
-        """When each task was done, and NaN for those that are not: they failed, are tried again or have not run. Those
-        that run nothing are done when the last that they need is."""
+        """When each task was done; NaN for tasks that failed, wait for a retry or have not run. A group is done when
+        its last member is."""
         finish = np.where(self.ok, self.ended, np.nan)
         unknown = self.is_group() & ~self.ran
         for _ in range(_RESOLVING_ROUNDS):
@@ -96,15 +96,15 @@ class TaskWaits:
         return len(self.tasks)
 
     def ready_at(self) -> Floats:
-        """When the last task that each one needs was done; 0 if it needs none that ran."""
+        """When the last dependency of each task was done; 0 if no dependency ran."""
         ready = np.zeros(len(self))
-        # Of what failed again after others had used it there is only this end.
+        # A task that failed again after others had used its result has no other time than that of its last end.
         done = np.where(np.isnan(self.finish), self.ended, self.finish)
         np.maximum.at(ready, self.children, np.nan_to_num(done[self.parents]))
         return ready
 
     def waited(self, view: RunView, until: float | None = None) -> tuple[Floats, Floats]:
-        """Of every task that could start: when it could, and when it did, or `until` if it has not."""
+        """For every task that could start: when it became ready, and when it started, or `until` if it has not."""
         ready = self.ready_at()
         started = np.where(np.isfinite(self.first_started), self.first_started, view.until(until) - view.origin)
         if view.end is None:
@@ -115,7 +115,7 @@ class TaskWaits:
         return ready[runs], started[runs]
 
     def _going(self, view: RunView) -> tuple[Ints, Array]:
-        """Rows of the tasks that run, and which of those that run have one."""
+        """Rows of the running tasks, and which of the running tasks have a row."""
         going = np.array(list(view.running), np.int64)
         if not len(self):
             return going[:0], np.zeros(len(going), bool)
@@ -124,48 +124,48 @@ class TaskWaits:
         return rows[known], known
 
     def _can_start(self) -> Array:
-        """Which tasks have not ended any attempt, and need nothing that is not done."""
+        """Tasks without an ended attempt whose dependencies are all done."""
         blocked = np.zeros(len(self), bool)
         blocked[self.children[np.isnan(self.finish)[self.parents]]] = True
         found: Array = ~(self.ran | self.is_group() | blocked)
         return found
 
     def is_group(self) -> Array:
-        """Which rows run nothing and only group others."""
+        """Which rows are groups, without an action."""
         found: Array = self.category == self._groups
         return found
 
     def ready(self, view: RunView) -> Array:
-        """Which tasks could start at this moment and have not."""
+        """Tasks that are ready at present and have not started."""
         ready = self._can_start()
         ready[self._going(view)[0]] = False
         ready[self._cancelled(view)] = False
         return ready
 
     def _cancelled(self, view: RunView) -> Array:
-        """Which rows are of tasks that somebody cancelled."""
+        """Rows of tasks that a user cancelled."""
         found: Array = np.isin(self.tasks, np.array(sorted(view.unwanted), np.int64))
         return found
 
     def cores(self, view: RunView) -> Floats:
-        """What each task holds while it runs."""
+        """Cores that each task is allocated while it runs."""
         return view.cores_of(self.tasks, self.category, 0.0)
 
     def kinds(self, view: RunView) -> tuple[Ints, list[tuple[int, float]]]:
-        """Of each row which kind it is, and of each kind its category and its cores: one for each category, then those
-        of tasks that ask for something else."""
+        """The kind of each row, and category and cores of each kind. There is one kind for each category, and further
+        ones for tasks with a core request of their own."""
         kinds = list(enumerate([*view.cores_of_categories().tolist(), 0.0]))
-        rows, asked = view.apart.among(self.tasks)
+        rows, requested = view.special_cores.among(self.tasks)
         if not len(rows):
             return self.category, kinds
-        pairs, which = np.unique(self.category[rows] * _AMOUNTS + asked + 1, return_inverse=True)
+        pairs, which = np.unique(self.category[rows] * _AMOUNTS + requested + 1, return_inverse=True)
         kind = self.category.copy()
         kind[rows] = len(kinds) + which
         others = zip((pairs // _AMOUNTS).tolist(), as_cores(pairs % _AMOUNTS - 1).tolist(), strict=True)
         return kind, [*kinds, *others]
 
     def work(self, view: RunView) -> Work:
-        """As the bounds want it, with the seconds that tasks took."""
+        """The run as input for the lower bounds, with measured durations."""
         kind, kinds = self.kinds(view)
         names = [*view.categories, "(groups)"]
         profiles = [
@@ -187,16 +187,16 @@ def _pairs(tasks: bytes, counts: bytes, needs: bytes) -> tuple[Ints, Ints]:
 
 
 def _plain(column: Ints) -> array[int]:
-    """As numpy takes it without copying, and a loop over single tasks reads it several times faster."""
+    """A plain array, which numpy reads without a copy and Python loops read several times faster than a numpy array."""
     return array("q", column.astype(np.int64).tobytes())
 
 
 MOST_STEPS = 400
-"""Steps that are told one by one; of longer paths only the longest of them, and sums of the others."""
+"""Maximum number of steps with details; of longer paths, the longest steps are listed and the others are summed."""
 
 
 class PathStep(msgspec.Struct, frozen=True):
-    """One task of the path."""
+    """One task of the critical path."""
 
     task: int
     name: str
@@ -204,26 +204,26 @@ class PathStep(msgspec.Struct, frozen=True):
     started: float
     ended: float
     waited: float
-    """Seconds between the end of the step before, or the beginning of the run, and its start."""
+    """Seconds between the end of the previous step, or the start of the run, and the start of this one."""
 
 
 class CriticalPath(msgspec.Struct, frozen=True):
-    """From the first task to the last."""
+    """The chain of tasks that determined the end of the run, from the first to the last."""
 
     steps: list[PathStep]
     length: int
-    """Tasks on the path; there may be fewer in `steps`."""
+    """Number of tasks on the path; `steps` may have fewer."""
     ran: float
     waited: float
     by_category: list[tuple[str, int, float]]
-    """Tasks and seconds on the path; the most first."""
+    """Category with its tasks and seconds on the path, in descending order of seconds."""
     done: float
-    """The share of the longest chain of the plan that is behind us, counted in tasks; 1 when the run is over. That of
-    `steps` ended last and is another matter."""
+    """Fraction of the longest chain of the plan that is done, counted in tasks; 1 when the run has ended. That chain
+    need not be the path in `steps`, which is the one that ended last."""
 
 
 def critical_path(view: RunView, needs: TaskWaits) -> CriticalPath | None:
-    """None if nothing has run."""
+    """Finds the critical path; None if no task has run."""
     rows = _chain(needs)
     if not len(rows):
         return None
@@ -261,14 +261,14 @@ def critical_path(view: RunView, needs: TaskWaits) -> CriticalPath | None:
 
 
 def _chain(needs: TaskWaits) -> Ints:
-    """Rows of the tasks on the path, from the first to the last; groups are passed through and not named."""
+    """Rows of the tasks on the path, from the first to the last; groups are followed, but not included."""
     if not needs.ran.any():
         return np.zeros(0, np.int64)
     before = _latest_needs(needs).tolist()
     ran = needs.ran.tolist()
     at = int(np.nanargmax(needs.ended))
     found = []
-    seen = bytearray(len(ran))  # a damaged ledger may have the links of two runs in one, and these a circle
+    seen = bytearray(len(ran))  # damaged ledgers may mix the links of two runs, which may form a cycle
     while at >= 0 and not seen[at]:
         seen[at] = True
         if ran[at]:
@@ -278,29 +278,29 @@ def _chain(needs: TaskWaits) -> Ints:
 
 
 def _latest_needs(needs: TaskWaits) -> Ints:
-    """For each row the one that was done last of those that it needs; -1 if it needs none that was."""
+    """For each row its dependency that was done last; -1 if none was."""
     done = needs.finish[needs.parents]
     known = np.flatnonzero(~np.isnan(done))
     order = known[np.lexsort((done[known], needs.children[known]))]
     found = np.full(len(needs), -1, np.int64)
-    found[needs.children[order]] = needs.parents[order]  # of several for one child the last stays
+    found[needs.children[order]] = needs.parents[order]  # among several for one child, the last assignment wins
     return found
 
 
 def done_of_longest(view: RunView) -> float:
-    """Of the longest chain of tasks, counted in tasks that run something, the share that is done. Of several chains
-    that are as long it is the mean, step by step: whichever ends last, so much of them lies behind us."""
+    """Done fraction of the longest chain, counted in tasks with an action. With several chains of the same length it is
+    the mean over them, step by step, because it is unknown which one ends last."""
     steps = kept_steps(view)
     size = int(steps.max(initial=0))
     if not size:
         return 0.0
     there = np.bincount(steps, minlength=size + 1)[1:]
     over = np.bincount(steps[are_done(view, len(steps))], minlength=size + 1)[1:]
-    return float((over[there > 0] / there[there > 0]).mean())  # in a damaged ledger a circle has steps without tasks
+    return float((over[there > 0] / there[there > 0]).mean())  # a cycle in a damaged ledger has steps without tasks
 
 
 def are_done(view: RunView, size: int) -> Array:
-    """By task, of the first so many."""
+    """Whether each of the first `size` tasks is done."""
     rows = view.attempts
     done = rows.task[(rows.outcome == 0) & rows.final]
     found: Array = np.zeros(size, bool)
@@ -309,8 +309,8 @@ def are_done(view: RunView, size: int) -> Array:
 
 
 def kept_steps(view: RunView) -> Ints:
-    """By task: which step of a longest chain it is, from 1; 0 for tasks that are on none, and for groups. Worked out
-    anew only if there is more of the graph, since that takes longer than all the rest."""
+    """By task: its step on a longest chain, from 1; 0 for tasks on no longest chain and for groups. Cached until the
+    graph grows, since this is the most expensive computation."""
     size = (len(view.links), sum(view.planned))
     if view.depths is None or view.depths[0] != size:
         view.depths = (size, _steps(view))
@@ -318,7 +318,7 @@ def kept_steps(view: RunView) -> Ints:
 
 
 def quick_steps(view: RunView) -> Ints | None:
-    """As `kept_steps`, if it takes little to say: the plan is not very large, or it has been worked out already."""
+    """Same as `kept_steps` if that is fast: the plan is not very large, or the result is cached."""
     if not view.links or (view.dependencies > MOST_LINKED and view.depths is None):
         return None
     return kept_steps(view)
@@ -330,7 +330,7 @@ def _steps(view: RunView) -> Ints:
     needing = np.concatenate([np.zeros(0, np.int64), *(pair[1] for pair in pairs)])
     linked = (np.frombuffer(record.tasks, "<i4") for record in view.links)
     size = 1 + max((int(column.max(initial=-1)) for column in (*linked, needed, view.attempts.task)), default=-1)
-    runs = view.category_of(np.arange(size)) >= 0  # what is up to date, and groups, are not planned
+    runs = view.category_of(np.arange(size)) >= 0  # up-to-date tasks and groups are not in the plan
     runs[view.attempts.task] = True
     found: Ints = np.array(steps_of_longest(needed.tolist(), needing.tolist(), runs.tolist()), np.int64)
     return found

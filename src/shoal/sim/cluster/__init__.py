@@ -1,1 +1,2 @@
-"""A modelled cluster in virtual time, with the schedulers and the store of a real one."""
+"""Simulated clusters in virtual time: the real schedulers and store with simulated nodes, files, messages and
+faults."""

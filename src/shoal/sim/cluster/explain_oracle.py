@@ -1,8 +1,8 @@
-"""Whether answers to "why" are true on a cluster on which things go wrong; on one node that is
-`shoal.sim.oracle`.
+"""The oracle for answers of `why` on a simulated cluster with faults; for one node see `shoal.sim.oracle`.
 
-The answers come from what a client could find out: the store, if it answers, and the node that has the task, if it is
-alive. They are checked against what only the onlooker of a simulation can see: all nodes and all lines at once.
+Answers use what a client can find out: from the store, if it replies, and from the node that has the task, if it is
+alive. The oracle compares them with the global state of the simulation: all nodes and all messages in transit at the
+same time.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from shoal.sim.oracle import check_answer, check_held, expect, expect_counts, ex
 
 
 class ClusterExplainOracle:
-    """Asks and checks, over one run."""
+    """Queries and checks the answers during one run."""
 
     def __init__(self, run: FaultyRun) -> None:
         self.run = run
         self.answers: Counter[WaitCause] = Counter()
-        """How many there were of each kind."""
+        """Number of answers by cause."""
         self._orders: dict[int, list[int]] = {}
-        """By node: in which order its queue gives tasks away at this moment."""
+        """By node, the order in which tasks would leave its queue now."""
         self._needs: list[list[int]] = [[] for _ in range(len(run.work))]
         for task in range(len(run.work)):
             for child in run.work.children_of(task):
                 self._needs[child].append(task)
 
     def ask(self) -> None:
-        """About every task, and about all of them."""
+        """Checks the answers for every task and for the whole run."""
         run = self.run
         self._orders.clear()
         seconds = run.work.seconds.__getitem__
@@ -61,12 +61,12 @@ class ClusterExplainOracle:
 
     def _status(self, task: int) -> TaskStatus:
         if self.run.now < self.run.store_up:
-            raise StoreAwayError("nobody is there")
+            raise StoreAwayError("the store does not reply")
         return TaskStatus(self.run.store.standing[task])
 
     def _held(self, task: int) -> Answer:
         run = self.run
-        if any(ticket.task == task for ticket in run.homeless):
+        if any(ticket.task == task for ticket in run.unplaceable):
             return explain_stranded(task, self._request(task), [run.capacity[node] for node in run.known])
         return explain_placed(task, run.store.owner[task], dict.fromkeys(run.known, "a node"), self._ask_node)
 
@@ -75,7 +75,7 @@ class ClusterExplainOracle:
         if member is None:
             raise SilentError
         if task not in member.broker.state and not self.run.is_being_recorded(node, task):
-            return None  # as an agent that is asked for what it has not
+            return None  # as an agent replies for a task that it does not have
         return self._of_node(node, task)
 
     def _of_node(self, node: int, task: int) -> Answer:
@@ -88,37 +88,39 @@ class ClusterExplainOracle:
     # ---- a whole run -------------------------------------------------------------------------------------------------
 
     def _ask_whole(self) -> None:
-        """What the nodes say adds up to what is found by asking about each task that they have."""
+        """Checks that the sums reported by the nodes match the answers for each of their tasks."""
         run = self.run
         here = [node for node in run.known if node in run.members]
-        homeless = [ticket.task for ticket in run.homeless if here]
+        unplaceable = [ticket.task for ticket in run.unplaceable if here]
 
         def ask(node: int) -> RunAnswer:
             if node not in run.members:
                 raise SilentError
-            said = whole_member(run.members[node], partial(self._of_node, node))
-            for task in homeless if node == here[0] else ():  # somebody keeps them
+            report = whole_member(run.members[node], partial(self._of_node, node))
+            for task in unplaceable if node == here[0] else ():  # one node has the unplaceable tasks
                 answer = self._held(task)
-                said.groups.append(WaitingGroup(answer.cause, 1, answer))
-            return said
+                report.groups.append(WaitingGroup(answer.cause, 1, answer))
+            return report
 
         standings = run.store.standings()
         found = Counter(TaskStatus(standing) for standing in standings)
-        books = RunAnswer(ready=found[TaskStatus.READY], waiting=found[TaskStatus.WAITING], done=found[TaskStatus.DONE])
-        books.failed, books.doomed = found[TaskStatus.FAILED], found[TaskStatus.DOOMED]
-        whole = whole_cluster(books, {node: f"node {node}" for node in run.known}, ask)
-        told = [self._of_node(node, task) for node in here for task in self._broker(node).state]
-        told += [self._held(task) for task in homeless]
-        running = [task for node in here for task in under_way(self._broker(node))]
-        waiting = [answer for answer in told if answer.task not in running or answer.cause not in _UNDER_WAY]
-        others = max(0, max(0, books.ready - len(running)) - len(waiting))
+        totals = RunAnswer(
+            ready=found[TaskStatus.READY], waiting=found[TaskStatus.WAITING], done=found[TaskStatus.DONE]
+        )
+        totals.failed, totals.doomed = found[TaskStatus.FAILED], found[TaskStatus.DOOMED]
+        whole = whole_cluster(totals, {node: f"node {node}" for node in run.known}, ask)
+        answers = [self._of_node(node, task) for node in here for task in self._scheduler(node).state]
+        answers += [self._held(task) for task in unplaceable]
+        running = [task for node in here for task in under_way(self._scheduler(node))]
+        waiting = [answer for answer in answers if answer.task not in running or answer.cause not in _UNDER_WAY]
+        others = max(0, max(0, totals.ready - len(running)) - len(waiting))
         expect_counts(whole, standings, waiting, running, others)
         for group in whole.groups:
             if group.example.task < 0:
-                self._check_nobody(group.example)
+                self._check_unreported(group.example)
 
-    def _check_nobody(self, answer: Answer) -> None:
-        """Tasks of which nobody has spoken: why that is so."""
+    def _check_unreported(self, answer: Answer) -> None:
+        """Checks the cause given for tasks that no node has reported."""
         run = self.run
         silent = any(node not in run.members for node in run.known)
         causes = {
@@ -126,19 +128,19 @@ class ClusterExplainOracle:
             WaitCause.NODE_SILENT: silent,
             WaitCause.ARRIVING: bool(run.known) and not silent,
         }
-        expect(causes.get(answer.cause, False), answer, "why nobody has spoken of them")
+        expect(causes.get(answer.cause, False), answer, "why no node has reported them")
 
     # ---- one task ----------------------------------------------------------------------------------------------------
 
     def _check_ready(self, answer: Answer) -> None:
         run, task = self.run, answer.task
         owner = run.store.owner[task]
-        held_by = [node for node in run.known if node in run.members and task in self._broker(node).state]
+        held_by = [node for node in run.known if node in run.members and task in self._scheduler(node).state]
         match answer.cause:
             case WaitCause.TOO_LARGE:
                 lacks = [self._request(task).lacking_in(run.capacity[node]) for node in run.known]
                 expect(all(lacks), answer, "a node can run it")
-            case WaitCause.LABEL if task not in self._broker_of(owner):
+            case WaitCause.LABEL if task not in self._states_of(owner):
                 assert answer.shortage is not None
                 label = answer.shortage.resource
                 expect(label in self._request(task).names(), answer, "it does not ask for the label")
@@ -156,19 +158,19 @@ class ClusterExplainOracle:
                 expect(not held_by and not recorded(owner), answer, f"it is with {held_by}")
             case _:
                 expect(held_by == [owner], answer, f"it is with {held_by}, not with {owner}")
-                check_held(answer, self._broker(owner), run.now, self._order(owner))
+                check_held(answer, self._scheduler(owner), run.now, self._order(owner))
                 is_local = task in run.members[owner].tiers.local
                 expect(answer.cause is not WaitCause.LOCALITY or is_local, answer, "it is not kept beside its data")
 
-    def _broker(self, node: int) -> Scheduler:
+    def _scheduler(self, node: int) -> Scheduler:
         return self.run.members[node].broker
 
-    def _broker_of(self, node: int) -> dict[int, object]:
-        return dict(self._broker(node).state) if node in self.run.members else {}
+    def _states_of(self, node: int) -> dict[int, object]:
+        return dict(self._scheduler(node).state) if node in self.run.members else {}
 
     def _order(self, node: int) -> list[int]:
         if node not in self._orders:
-            self._orders[node] = popped(self._broker(node))
+            self._orders[node] = popped(self._scheduler(node))
         return self._orders[node]
 
 

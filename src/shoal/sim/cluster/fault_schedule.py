@@ -1,7 +1,7 @@
-"""What strikes a simulated cluster, and when; and the run of a seed from its first event to the last.
+"""Fault injection for simulated clusters: random faults over time, and the simulation of a seed from start to end.
 
-Two phases. Until `faults.until` things go wrong. Then everything is healed: nodes come back, disks have room, messages
-arrive, and what is left must finish.
+A run has two phases. Until `faults.until` faults occur. Then everything is repaired: nodes return, disks have space,
+messages arrive, and all remaining tasks must finish.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from shoal.sim.node import Violation
 
 BETWEEN_LOOKS = 0.5
 LONGEST_RUN = 400.0
-"""Seconds without faults in which what is left must be done, pauses between attempts included."""
+"""Maximum time without faults, in seconds, until all tasks have ended, including retry delays."""
 AFTERWARDS = 1.0
-"""Seconds that a run goes on when all is done, for what is still under way."""
+"""Seconds for which a simulation continues after the last task, for messages in transit."""
 
 
-class StruckRun(FaultyRun):
-    """A run with its strikes; `play` may be called once."""
+class FaultInjectionRun(FaultyRun):
+    """A cluster run with fault injection; `play` may be called once."""
 
-    def play(self, asks_why: float = 0.0) -> ClusterTrace:
-        """`asks_why`: after every so many seconds it is asked of all unfinished tasks why they do not run."""
+    def play(self, explain_interval: float = 0.0) -> ClusterTrace:
+        """`explain_interval`: interval, in seconds, of checks of `why` for all unfinished tasks; 0: no checks."""
         trace = self.trace
         self.at(BETWEEN_LOOKS, self._look, None, None)
-        if asks_why:
-            self.candour = ClusterExplainOracle(self)
-            self._ask_why(asks_why, None)
+        if explain_interval:
+            self.explain_oracle = ClusterExplainOracle(self)
+            self._ask_why(explain_interval, None)
         if self.mix is not CALM:
             for kind in STRIKES:
                 self._plan(kind)
@@ -53,37 +53,37 @@ class StruckRun(FaultyRun):
         return trace
 
     def _play_afterwards(self) -> None:
-        """Late words change nothing."""
+        """Checks that late messages have no effect."""
         before, end = bytes(self.store.standing), self.now + AFTERWARDS
         while self.heap and self.heap[0][0] < end:
             self.now, _, action, one, other = heappop(self.heap)
             action(one, other)
         if before != bytes(self.store.standing):
-            raise Violation("a task that was over is not over any more")
+            raise Violation("a finished task has changed its state")
 
     def _expect_calm(self) -> None:
         ends = set(self.trace.ends)
         if "no room" in ends and ends <= {"done", "no room", "doomed"}:
-            return  # it and what needs it is not done, without any fault
+            return  # these tasks and their dependents cannot run even without faults
         if ends != {"done"}:
             raise Violation(f"without faults tasks ended as {sorted(ends)}")
         least = lower_bound(self)
         if self.tally.last_end < least * (1 - 1e-9):
-            raise Violation(f"done after {self.tally.last_end} seconds, which takes {least} at least")
+            raise Violation(f"done after {self.tally.last_end} seconds, less than the lower bound of {least}")
 
     def _look(self, one: None, other: None) -> None:
-        self.oracle.look_around()
+        self.oracle.check_over_time()
         if self.now - (self.oracle.healed_at or 0.0) > LONGEST_RUN and self.mix is CALM:
-            raise Violation(f"the run stands still: {self.oracle.whereabouts()}")
+            raise Violation(f"the run makes no progress: {self.oracle.unfinished_tasks()}")
         if self.store.left:
             self.at(self.now + BETWEEN_LOOKS, self._look, None, None)
 
     def _ask_why(self, pause: float, _: None) -> None:
-        self.candour.ask()
+        self.explain_oracle.ask()
         if self.store.left:
             self.at(self.now + pause, self._ask_why, pause, None)
 
-    # ---- strikes -------------------------------------------------------------------------------------------------
+    # ---- faults --------------------------------------------------------------------------------------------------
 
     def _plan(self, kind: str) -> None:
         rate: float = getattr(self.mix, kind)
@@ -100,7 +100,7 @@ class StruckRun(FaultyRun):
         self._plan(kind)
 
     def _any_node(self) -> int | None:
-        """One that is here and known."""
+        """A random node that is alive and known."""
         nodes = [node for node in self.known if node in self.members]
         return self.chance.choice(nodes) if nodes else None
 
@@ -117,7 +117,7 @@ class StruckRun(FaultyRun):
             self.at(self.now + self.chance.expovariate(1.0), self._die, node, None)
 
     def _die(self, node: int, _: None) -> None:
-        """The node stops in the middle of everything; a machine comes back after a while, as another node."""
+        """The node fails immediately; after a while its machine returns as a new node."""
         if node not in self.members:
             return
         del self.members[node]
@@ -130,7 +130,7 @@ class StruckRun(FaultyRun):
         self.at(self.now + self.mix.lease * self.chance.uniform(0.5, 4.0), self._come_back, node, None)
 
     def _break_off_readers(self, node: int) -> None:
-        """Others were fetching from it."""
+        """Breaks off transfers of other nodes that read from the failed one."""
         for activity in [activity for running in self.activities.values() for activity in running.values()]:
             if not activity.over and any(leg.source == node for leg in activity.legs[max(0, activity.at - 1) :]):
                 self.break_off(activity, AttemptOutcome.MISSING, NOT_FOUND)
@@ -141,15 +141,15 @@ class StruckRun(FaultyRun):
         self.ahead = [activity for activity in self.ahead if not activity.over]
 
     def _come_back(self, node: int, _: None) -> None:
-        if node in self.known:  # its former self has not been missed yet
+        if node in self.known:  # the loss of the former node is not noticed yet
             self.at(self.now + 0.1, self._come_back, node, None)
             return
         fresh = node + self.spec.nodes
         self.join(fresh, self.spec.kind(fresh % self.spec.nodes))
         self.announce()
-        self.tell(fresh, QueueNearlyEmpty(self._little_left))
+        self.deliver(fresh, QueueNearlyEmpty(self._little_left))
         self.trace.saw("came back")
-        self.find_homes()
+        self.place_waiting()
 
     def _strike_slow_nodes(self) -> None:
         node = self._any_node()
@@ -164,13 +164,13 @@ class StruckRun(FaultyRun):
         node = self._any_node()
         if node is None or self.members[node].broker.draining:
             return
-        self.tell(node, DrainRequested())
+        self.deliver(node, DrainRequested())
         for activity in list(self.activities[node].values()):
             if not activity.over:
                 self.break_off(activity, AttemptOutcome.LOST, self.chance.uniform(0.0, 0.1))
         stays = self.scenario.can_lose_a_node_for_good() and self.chance.random() < self.mix.stays_full
         if not stays or not self._others_have_room(node):
-            self.at(self.now + self.chance.expovariate(1.0), self.tell, node, DrainEnded())
+            self.at(self.now + self.chance.expovariate(1.0), self.deliver, node, DrainEnded())
 
     def _others_have_room(self, node: int) -> bool:
         return any(other != node and not member.broker.draining for other, member in self.members.items())
@@ -184,17 +184,17 @@ class StruckRun(FaultyRun):
 
     def _resize(self, node: int, capacity: Resources) -> None:
         self.capacity[node] = capacity
-        self.tell(node, CapacityChanged(capacity))
+        self.deliver(node, CapacityChanged(capacity))
         if any(profile.prefers for profile in self.work.profiles):
-            self.announce()  # else tasks would be pushed again and again to where they do not fit any more
-        self.find_homes()
+            self.announce()  # otherwise others would repeatedly push tasks that do not fit any more
+        self.place_waiting()
 
     def _strike_cancels(self) -> None:
-        """The user cancels a task, some tasks, or a task with all that needs it."""
+        """The user cancels one task, some tasks, or a task with all its dependents."""
         tasks = self.chance.sample(range(len(self.work)), min(len(self.work), self.chance.randint(1, 3)))
         if self.chance.random() < 0.4:
             tasks = tasks[:1]
-            for task in tasks:  # grows while we walk it
+            for task in tasks:  # the list grows during the iteration
                 tasks += [child for child in self.work.children_of(task) if child not in tasks]
         self._cancel(tasks, None)
 
@@ -203,15 +203,15 @@ class StruckRun(FaultyRun):
             self.at(self.store_up, self._cancel, tasks, None)
             return
         for task in tasks:
-            self.oracle.lives[task].cancelled = True
+            self.oracle.histories[task].cancelled = True
         held = self.store.cancel(tasks)
         for node in self.known:
-            self.notify(node, self.tell, CancelRequested(held))
+            self.notify(node, self.deliver, CancelRequested(held))
 
     def _strike_policy_changes(self) -> None:
         policy = self.chance.choice(list(POLICIES))
         for node in self.known:
-            self.notify(node, self.tell, PolicyChanged(policy))
+            self.notify(node, self.deliver, PolicyChanged(policy))
 
     def _strike_stalls(self) -> None:
         node = self._any_node()
@@ -233,30 +233,30 @@ def _part(name: str, amount: int, share: float) -> int:
     return int(amount * share) // FRACTION * FRACTION if name == "cores" else int(amount * share)
 
 
-def run_cluster(scenario: ClusterScenario, asks_why: float = 0.0) -> ClusterTrace:
-    """Plays a scenario; raises `ClusterSeedFailedError` if anything went wrong that must not."""
-    return played(StruckRun(scenario), asks_why)
+def run_cluster(scenario: ClusterScenario, explain_interval: float = 0.0) -> ClusterTrace:
+    """Simulates a scenario; raises `ClusterSeedFailedError` if a check fails."""
+    return run_checked(FaultInjectionRun(scenario), explain_interval)
 
 
-def played(run: StruckRun, asks_why: float = 0.0, flag: str = "--cluster") -> ClusterTrace:
-    """Plays a run; `flag` is the one with which `shoal.sim` shows it again."""
+def run_checked(run: FaultInjectionRun, explain_interval: float = 0.0, flag: str = "--cluster") -> ClusterTrace:
+    """Simulates a run; `flag` is the option of `shoal.sim` that reproduces it."""
     try:
-        return run.play(asks_why)
-    except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a defect as well
+        return run.play(explain_interval)
+    except (AssertionError, LookupError) as problem:  # a missing transition or an empty queue is a bug, too
         raise ClusterSeedFailedError(run.trace, problem, flag) from problem
 
 
-def run_cluster_seed(seed: int, asks_why: float = 0.0) -> ClusterTrace:
-    """Plays the scenario of a seed."""
-    return run_cluster(draw_cluster(seed), asks_why)
+def run_cluster_seed(seed: int, explain_interval: float = 0.0) -> ClusterTrace:
+    """Simulates the scenario of a seed."""
+    return run_cluster(draw_cluster(seed), explain_interval)
 
 
 class ClusterSeedFailedError(AssertionError):
-    """A simulated run broke a rule; says how to see it again, and keeps the trace up to there."""
+    """A simulated run failed a check. The message has the command that reproduces it; `trace` has the events so far."""
 
     def __init__(self, trace: ClusterTrace, problem: Exception, flag: str = "--cluster") -> None:
         super().__init__(
             f"seed {trace.seed}: {type(problem).__name__}: {problem}\n"
-            f"  to see it again: python -m shoal.sim {flag} --seed {trace.seed} --trace"
+            f"  reproduce with: python -m shoal.sim {flag} --seed {trace.seed} --trace"
         )
         self.trace = trace

@@ -1,12 +1,11 @@
-"""A cluster on which things go wrong, watched by an onlooker: the same loop as `ClusterRun`, with a wire that fails.
+"""A simulated cluster with faults and an oracle: the loop of `ClusterRun` with unreliable messages, store and nodes.
 
-Messages between brokers get lost, arrive twice or late. What a broker asks of the store waits in line, so that it is
-carried out in the order in which it was asked for; what the store says to a node arrives in the order in which it was
-said. A node is *here* while it runs (`members`) and *known* while the store counts on it; a node that died is known
-until its lease is over, and one that was declared dead by mistake is here for a while without being known.
+Messages between schedulers get lost, arrive twice or late. Requests of a scheduler to the store are queued and executed
+in order; messages from the store to a node arrive in order. A node is *here* while it runs (`members`) and *known*
+while the store relies on it. A failed node remains known until its lease ends. A node that was declared dead by mistake
+is here for some time without being known.
 
-What strikes a run, and when, is in `shoal.sim.cluster.fault_schedule`; what must never happen in
-`shoal.sim.cluster.oracle`.
+`shoal.sim.cluster.fault_schedule` decides which faults occur when; `shoal.sim.cluster.oracle` checks the invariants.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ from shoal.sim.cluster.files import Activity
 from shoal.sim.cluster.oracle import ClusterOracle
 from shoal.sim.cluster.result import ClusterTrace
 from shoal.sim.cluster.run import ClusterRun
-from shoal.sim.cluster.scenario import ClusterScenario, fate
+from shoal.sim.cluster.scenario import ClusterScenario, draw_outcome
 from shoal.sim.cluster.specification import NodeSpec
 from shoal.sim.node import Violation
 
 NOT_FOUND = 0.05
-"""Seconds until a node that fetches a file from one that is dead gives up."""
+"""Seconds until a node gives up a transfer from a node that has failed."""
 KILL_LATENCY = 0.01
 MOST_EVENTS = 60_000
 
 
 class Stall(msgspec.Struct):
-    """What has come to a node since its loop is busy."""
+    """What has arrived at a node since its event loop is blocked."""
 
     messages: list[tuple[Callable[..., None], Any]] = []
     """Actions with their arguments."""
@@ -65,24 +64,24 @@ class FaultyRun(ClusterRun):
         self.scenario, self.mix = scenario, scenario.faults
         self.known: dict[int, None] = {}
         self.capacity: dict[int, Resources] = {}
-        """By node: what it has now."""
+        """By node, its present capacity."""
         self.chance = Random(2 * scenario.seed + 1)
         self.trace = ClusterTrace(scenario.seed)
         self.store_up = 0.0
-        """When the store answers again."""
-        self._asked: dict[int, deque[tuple[Callable[..., None], Any]]] = {}
-        """By node: what it asks of the store, oldest first."""
-        self._told_until: dict[int, float] = {}
-        """By node: when the last of what the store said to it arrives."""
+        """When the store replies again."""
+        self._requests: dict[int, deque[tuple[Callable[..., None], Any]]] = {}
+        """By node, its requests to the store, oldest first."""
+        self._delivered_until: dict[int, float] = {}
+        """By node, when the last message from the store arrives."""
         self.ahead: list[Activity] = []
-        """What is fetched for tasks that have not been started."""
-        self.homeless: list[ReadyTask] = []
-        """Tasks for which no node that is known is large enough now."""
+        """Prefetches for tasks that have not been started."""
+        self.unplaceable: list[ReadyTask] = []
+        """Tasks that are too large for all nodes known at present."""
         self.unplaced: list[ReadyBatch] = []
         """Tasks that became ready while no node was known."""
         self.alarms: dict[int, Alarm] = {}
         self._stalled: dict[int, Stall] = {}
-        """Nodes whose loop is busy with something else."""
+        """Nodes whose event loop is blocked."""
         super().__init__(scenario.work, scenario.spec, scenario.options)
         self._waiting_for_store = not scenario.direct
         self.oracle = ClusterOracle(self)
@@ -93,9 +92,9 @@ class FaultyRun(ClusterRun):
         self.capacity[node] = kind.resources()
         self.alarms[node] = Alarm()
 
-    # ---- what members say ----------------------------------------------------------------------------------------
+    # ---- events and commands of nodes ----------------------------------------------------------------------------
 
-    def tell(self, node: int, event: Event) -> None:
+    def deliver(self, node: int, event: Event) -> None:
         member = self.members.get(node)
         if member is None:
             return
@@ -106,39 +105,40 @@ class FaultyRun(ClusterRun):
         commands = member.handle(self.now, event)
         self.trace.note(self.now, node, event, commands)
         if len(self.trace.entries) > MOST_EVENTS:
-            raise Violation("the run does not come to an end")
+            raise Violation("the run does not end")
         self.oracle.after(node, event, commands)
-        self.obey(node, commands)
+        self.execute_commands(node, commands)
         self.oracle.idleness.after(node)
 
     def wake(self, node: int, when: float) -> None:
-        """As an agent is woken: by one alarm, after the messages that have come."""
+        """Wakes the node as the agent does: by one alarm, after the messages that have arrived."""
         if node in self.members and node not in self._stalled and self.alarms[node].goes_off(self.now):
-            self.tell(node, TimePassed())
+            self.deliver(node, TimePassed())
 
     def reach(self, node: int, what: tuple[Callable[..., None], Any]) -> None:
-        """Something comes over the wire: an action and its argument."""
+        """A message arrives at the node, as an action and its argument."""
         if node in self._stalled:
             self._stalled[node].messages.append(what)
         else:
             what[0](node, what[1])
 
     def stall(self, node: int, seconds: float) -> None:
-        """The loop of a node is busy for a while; what comes meanwhile waits."""
+        """Blocks the event loop of a node for some time; what arrives meanwhile is queued."""
         if node not in self._stalled:
             self._stalled[node] = Stall()
             self.at(self.now + seconds, self._catch_up, node, None)
 
     def _catch_up(self, node: int, _: None) -> None:
-        """All in one turn, in the order in which an agent takes it: messages, what its tasks did, the time."""
+        """Processes everything that was queued in one turn, in the order of the agent: messages, ends of tasks, the
+        alarm."""
         stall = self._stalled.pop(node)
         for action, argument in stall.messages:
             action(node, argument)
         for event in stall.events:
-            self.tell(node, event)
+            self.deliver(node, event)
         self.wake(node, self.now)
 
-    def obey(self, node: int, commands: Sequence[MemberCommand]) -> None:
+    def execute_commands(self, node: int, commands: Sequence[MemberCommand]) -> None:
         accepted: list[tuple[int, int]] = []
         for command in commands:
             match command:
@@ -169,17 +169,17 @@ class FaultyRun(ClusterRun):
     # ---- the store -----------------------------------------------------------------------------------------------
 
     def ask(self, node: int, operation: Callable[..., None], argument: Any) -> None:
-        """Has the store do something for a node, after everything the node asked for before."""
+        """Executes an operation of the store for a node, after all earlier requests of that node."""
         if self.scenario.direct:
             operation(node, argument)
             return
-        line = self._asked.setdefault(node, deque())
+        line = self._requests.setdefault(node, deque())
         line.append((operation, argument))
         if len(line) == 1:
             self.at(self.now + self.spec.store_latency, self._serve, node, None)
 
     def _serve(self, node: int, _: None) -> None:
-        line = self._asked[node]
+        line = self._requests[node]
         if not line:
             return
         if self.now < self.store_up:
@@ -191,8 +191,8 @@ class FaultyRun(ClusterRun):
             self.at(self.now + self.spec.store_latency, self._serve, node, None)
 
     def is_being_recorded(self, node: int, task: int) -> bool:
-        """Whether a node has said how a task ended, and the store has not heard it yet."""
-        for operation, argument in self._asked.get(node, ()):
+        """Whether the node has sent the end of this task to the store, which has not processed it yet."""
+        for operation, argument in self._requests.get(node, ()):
             if operation == self._complete and any(ended == task for ended, _ in argument):
                 return True
             if operation == self._give_up and argument.task == task:
@@ -200,18 +200,19 @@ class FaultyRun(ClusterRun):
         return False
 
     def forget_requests(self, node: int) -> None:
-        """A node died before it could say all; the first of it may have reached the store already."""
-        line = self._asked.get(node)
+        """Drops requests of a failed node that it had not sent yet; the first one may have reached the store
+        already."""
+        line = self._requests.get(node)
         while line and (len(line) > 1 or self.chance.random() < 0.5):
             line.pop()
 
     def notify(self, node: int, action: Callable[..., None], what: Any) -> None:
-        """Something from the store reaches a node, after everything that was said to it before."""
+        """Delivers a message from the store to a node, after all earlier ones."""
         when = self.now + self.spec.latency
         if self.mix.delays and self.chance.random() < self.mix.delays:
             when += self.chance.expovariate(10.0)
-        when = max(when, self._told_until.get(node, 0.0))
-        self._told_until[node] = when
+        when = max(when, self._delivered_until.get(node, 0.0))
+        self._delivered_until[node] = when
         self.at(when, self.reach, node, (action, what))
 
     def _complete(self, node: int, ended: list[tuple[int, int]]) -> None:
@@ -220,29 +221,29 @@ class FaultyRun(ClusterRun):
         tickets = placeable.tickets
         self.store.owned([ticket.task for ticket in tickets], node)
         if tickets:
-            self._watch_what_is_left()
+            self._watch_ready_count()
         member = self.members.get(node)
         if self.scenario.direct:
             if tickets or (member is not None and member.broker.awaiting_ready):
-                self.tell(node, TasksPlaced(tickets, placeable.holdings))
+                self.deliver(node, TasksPlaced(tickets, placeable.holdings))
         elif tickets:
-            self.notify(node, self.tell, TasksPlaced(tickets, placeable.holdings))
+            self.notify(node, self.deliver, TasksPlaced(tickets, placeable.holdings))
 
-    def _watch_what_is_left(self) -> None:
+    def _watch_ready_count(self) -> None:
         ready, cores = self.store.ready_count, self.tally.cores
         little = ready < cores if self._little_left else ready < cores // 2
         if little != self._little_left:
             self._little_left = little
             for node in self.known:
-                self.notify(node, self.tell, QueueNearlyEmpty(little))
+                self.notify(node, self.deliver, QueueNearlyEmpty(little))
 
     def _give_up(self, node: int, command: GiveUp) -> None:
         if command.outcome is AttemptOutcome.MISSING:
-            self.place_anew(self.oracle.missing(node, ReadyTask(command.task, command.attempt)), node)
+            self.place_again(self.oracle.missing(node, ReadyTask(command.task, command.attempt)), node)
         else:
             self.oracle.give_up(node, command)
 
-    def place_anew(self, placeable: ReadyBatch, node: int) -> None:
+    def place_again(self, placeable: ReadyBatch, node: int) -> None:
         if not placeable.tickets:
             return
         if not self.known:
@@ -250,63 +251,63 @@ class FaultyRun(ClusterRun):
             return
         chosen = node if node in self.known else self.chance.choice(list(self.known))
         self.store.owned([ticket.task for ticket in placeable.tickets], chosen)
-        self.notify(chosen, self.tell, TasksPlaced(placeable.tickets, placeable.holdings))
+        self.notify(chosen, self.deliver, TasksPlaced(placeable.tickets, placeable.holdings))
 
     def _hand_back(self, node: int, command: HandBack) -> None:
         again = self.oracle.hand_back(node, command.ticket)
         if again is not None and command.for_room and node in self.known:
             self.store.owned([again.task], node)
             ticket = msgspec.structs.replace(again, cramped=command.ticket.cramped)
-            self.notify(node, self.tell, TasksPlaced([ticket]))
+            self.notify(node, self.deliver, TasksPlaced([ticket]))
         elif again is not None:
-            self.find_another(node, again)
+            self.find_larger_node(node, again)
 
-    def find_another(self, node: int, ticket: ReadyTask) -> None:
-        """A node that is large enough now, if there is one; else the task waits until one has come or grown."""
+    def find_larger_node(self, node: int, ticket: ReadyTask) -> None:
+        """Finds a node that is large enough now; if there is none, the task waits until one joins or grows."""
         request = self.work.profiles[self.work.category[ticket.task]].resources
         able = [other for other in self.known if not request.lacking_in(self.capacity[other])]
         if not able:
-            self.homeless.append(ticket)
+            self.unplaceable.append(ticket)
             return
         chosen = self.chance.choice(able)
         self.store.owned([ticket.task], chosen)
-        self.notify(chosen, self.tell, TasksPlaced([ticket]))
+        self.notify(chosen, self.deliver, TasksPlaced([ticket]))
 
-    def find_homes(self) -> None:
-        """Nodes have come or grown."""
-        homeless, self.homeless = self.homeless, []
-        for ticket in homeless:
+    def place_waiting(self) -> None:
+        """Places waiting tasks again, after nodes have joined or grown."""
+        unplaceable, self.unplaceable = self.unplaceable, []
+        for ticket in unplaceable:
             if self.oracle.is_current(ticket):
-                self.find_another(NOBODY, ticket)
+                self.find_larger_node(NOBODY, ticket)
         unplaced, self.unplaced = self.unplaced, []
         for placeable in unplaced:
-            self.place_anew(placeable, NOBODY)
+            self.place_again(placeable, NOBODY)
 
-    # ---- who is there --------------------------------------------------------------------------------------------
+    # ---- membership ----------------------------------------------------------------------------------------------
 
     def declare_lost(self, node: int, _: None) -> None:
-        """The node's lease is over: whatever it may still do does not count any more."""
+        """The lease of a node has ended: the store ignores whatever it may still do."""
         if node not in self.known:
             return
         if self.now < self.store_up:
             self.at(self.store_up, self.declare_lost, node, None)
             return
         del self.known[node]
-        self.files.nodes[node].keeps = False  # copies that it makes from now on are not in the books
+        self.files.nodes[node].keeps = False  # the store does not record copies that it makes from now on
         placeable, promised = self.oracle.lose(node)
         self.announce()
         for owner, tickets in promised.items():
             self.notify(owner, self._offer, tickets)
-        self.place_anew(placeable, NOBODY)
+        self.place_again(placeable, NOBODY)
 
     def announce(self) -> None:
-        """Tells all who is there."""
+        """Sends the list of known nodes to all of them."""
         self.roster = Roster(self.known, {node: self.capacity[node] for node in self.known})
         for node in self.known:
-            self.notify(node, self.tell, PeersChanged(self.roster))
+            self.notify(node, self.deliver, PeersChanged(self.roster))
 
     def _offer(self, node: int, tickets: list[ReadyTask]) -> None:
-        """What a node should have got from one that is gone: it asks for what it has not got."""
+        """Offers a node the tasks that a failed node should have sent to it: it claims those that it does not have."""
         member = self.members.get(node)
         if member is not None:
             lacking = [ticket for ticket in tickets if ticket.task not in member.broker.state]
@@ -314,7 +315,7 @@ class FaultyRun(ClusterRun):
                 self.ask(node, self._claim, lacking)
 
     def _claim(self, node: int, tickets: list[ReadyTask]) -> None:
-        self.place_anew(self.oracle.claim(node, tickets), node)
+        self.place_again(self.oracle.claim(node, tickets), node)
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
@@ -326,12 +327,12 @@ class FaultyRun(ClusterRun):
             self._transmit(sender, receiver, message)
 
     def _record_move(self, sender: int, what: tuple[int, TaskTransfer]) -> None:
-        receiver, parcel = what
-        again = self.oracle.move(sender, receiver, parcel)
-        self.place_anew(again, sender)
+        receiver, transfer = what
+        again = self.oracle.move(sender, receiver, transfer)
+        self.place_again(again, sender)
         if sender in self.known and receiver in self.known and sender in self.members:
-            self.tally.parcel(parcel)
-            self._transmit(sender, receiver, parcel)
+            self.tally.transfer(transfer)
+            self._transmit(sender, receiver, transfer)
 
     def _transmit(self, sender: int, receiver: int, message: Message) -> None:
         mix, chance = self.mix, self.chance
@@ -342,21 +343,21 @@ class FaultyRun(ClusterRun):
             delay = self.spec.latency
             if mix.delays and chance.random() < mix.delays:
                 delay += chance.expovariate(5.0)
-            self.at(self.now + delay, self.reach, receiver, (self.tell, PeerMessageReceived(sender, message)))
+            self.at(self.now + delay, self.reach, receiver, (self.deliver, PeerMessageReceived(sender, message)))
 
-    # ---- what runs -----------------------------------------------------------------------------------------------
+    # ---- attempts ------------------------------------------------------------------------------------------------
 
     def start(self, node: int, task: int, attempt: int) -> None:
         self.oracle.started(node, task, attempt)
         super().start(node, task, attempt)
         activity = self.activities[node].get(task)
-        if activity is not None and self._reads_from_the_dead(activity):
+        if activity is not None and self._reads_from_failed_node(activity):
             self.break_off(activity, AttemptOutcome.MISSING, NOT_FOUND)
 
     def prefetch(self, node: int, task: int) -> None:
         activity = Activity(node, task, 0, self.now, [], ahead=True)
         self.files.fetch(activity)
-        if self._reads_from_the_dead(activity):
+        if self._reads_from_failed_node(activity):
             self.abandon(activity)
         elif activity.legs:
             self.ahead.append(activity)
@@ -364,7 +365,7 @@ class FaultyRun(ClusterRun):
         elif activity.fetched:
             self.arrived(activity)
 
-    def _reads_from_the_dead(self, activity: Activity) -> bool:
+    def _reads_from_failed_node(self, activity: Activity) -> bool:
         return any(leg.source >= 0 and leg.source not in self.members for leg in activity.legs)
 
     def arrived(self, activity: Activity) -> None:
@@ -375,7 +376,7 @@ class FaultyRun(ClusterRun):
         self.oracle.let_go(activity.node, kept)
 
     def break_off(self, activity: Activity, outcome: AttemptOutcome, after: float) -> None:
-        """An attempt ends before its time; its node hears of it a little later."""
+        """Ends an attempt early; its node gets the result a little later."""
         self.stop(activity)
         self.at(self.now + after, self.report, activity, outcome)
 
@@ -385,7 +386,7 @@ class FaultyRun(ClusterRun):
         self.abandon(activity)
 
     def abandon(self, activity: Activity) -> None:
-        """Nothing comes of it any more; those on its node that wait for what it fetches begin anew."""
+        """Abandons an activity; others on its node that wait for its transfers start again."""
         activity.over = True
         if 0 < activity.at <= len(activity.legs):
             pipe = activity.legs[activity.at - 1].pipe
@@ -406,7 +407,7 @@ class FaultyRun(ClusterRun):
         node, task = activity.node, activity.task
         activity.over = True
         del self.activities[node][task]
-        outcome = fate(self.chance, self.mix)
+        outcome = draw_outcome(self.chance, self.mix)
         self.tally.ended(self.now, activity)
         if outcome is AttemptOutcome.OK:
             self.oracle.wrote(activity)
@@ -419,5 +420,5 @@ class FaultyRun(ClusterRun):
             echo = TaskResult(
                 task, activity.attempt, self.chance.choice((AttemptOutcome.OK, outcome)), activity.computing
             )
-            self.at(self.now + self.chance.expovariate(2.0), self.tell, node, TasksEnded([echo], follows))
-        self.tell(node, ended)
+            self.at(self.now + self.chance.expovariate(2.0), self.deliver, node, TasksEnded([echo], follows))
+        self.deliver(node, ended)

@@ -1,4 +1,4 @@
-"""Files on a modelled cluster: through which pipes bytes go, what is kept where, what is read from memory."""
+"""Files on a simulated cluster: bandwidth of disks and links, caches of nodes, and copies that nodes keep."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Item = TypeVar("Item")
 
 
 class Pipe(Generic[Item]):
-    """Flows of bytes, and what each of them is for."""
+    """A disk or link that its concurrent flows share equally, with the item that each flow is for."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
         self.version = 0
-        """Changes whenever the next end does."""
+        """Changes whenever the next end changes."""
         self._flows: list[tuple[float, int, Item]] = []
         self._given = 0.0
-        """Bytes that a flow would have got that has been there from the beginning."""
+        """Bytes that a flow would have transferred if it had been there from the beginning."""
         self._since = 0.0
         self._serial = 0
 
@@ -45,23 +45,23 @@ class Pipe(Generic[Item]):
         self.version += 1
 
     def next_end(self) -> float:
-        """When the first of the flows will be through, if nobody else comes."""
+        """When the first of the flows will end, if no others are added."""
         if not self._flows:
             return inf
         return self._since + max(0.0, self._flows[0][0] - self._given) * len(self._flows) / self.rate
 
     def take(self, now: float) -> Item:
-        """The flow whose end has come."""
+        """Removes the flow that has ended, and returns its item."""
         self._advance(now)
         through, _, item = heappop(self._flows)
         self._given = max(self._given, through)
         if not self._flows:
-            self._given = 0.0  # so that it stays exact
+            self._given = 0.0  # reset, to avoid rounding errors
         self.version += 1
         return item
 
     def drop(self, now: float, items: set[int]) -> None:
-        """Flows whose item's `id` is named are no longer there."""
+        """Removes the flows of the items with these ids."""
         self._advance(now)
         self._flows = sorted(flow for flow in self._flows if id(flow[2]) not in items)
         self.version += 1
@@ -73,11 +73,11 @@ class Leg(msgspec.Struct):
     pipe: Pipe[Activity]
     amount: float
     source: int = EVERYWHERE
-    """The node that they come from, if it is another."""
+    """The node that they come from, if it is another one."""
 
 
 class Activity(msgspec.Struct):
-    """One attempt of a task on a node: what it fetches, computes and writes, one after another."""
+    """One attempt of a task on a node: it fetches, computes and writes, in this order."""
 
     node: int
     task: int
@@ -87,39 +87,39 @@ class Activity(msgspec.Struct):
     at: int = 0
     computed: bool = False
     computing: float = 0.0
-    """Seconds of computing."""
+    """Seconds of computation."""
     over: bool = False
-    """Nothing that happens to it counts any more."""
+    """It has ended or was abandoned; further events for it are ignored."""
     fetched: list[int] = []
-    """Files that will have a copy here."""
+    """Files of which it creates a copy on this node."""
     ahead: bool = False
-    """It only fetches, for a task that has not been started yet."""
+    """A prefetch for a task that has not been started yet."""
     expects: int = 0
-    """Files that another task of the node is fetching."""
+    """Number of its files that another task of the node is fetching."""
     reading: bool = False
-    """Bytes that it reads are on their way."""
+    """Its input is being transferred."""
 
 
 NOBODY = Activity(-1, -1, 0, 0.0, [], over=True)
-"""Whose bytes a disk writes in the background."""
+"""Stands for the background writes of a disk."""
 WRITTEN_AT_ONCE = 2**26
-"""Bytes: a large file is written in pieces, so that it needs room for one of them at a time."""
+"""Bytes: larger files are written in pieces of this size, so that the page cache needs room for one piece only."""
 
 
 class ModelledDisk(Pipe[Activity]):
-    """A disk behind a page cache: what is written waits in memory, and one flow brings it to the disk.
+    """A disk behind a page cache: written data waits in memory, and one background flow writes it to the disk.
 
-    A task goes on as soon as its bytes are in memory. Beyond `limit` bytes that wait it does not: it waits for room, as
-    Linux lets writers wait for `vm.dirty_ratio`. Readers share the disk with the one flow that writes.
+    A task continues as soon as its data is in memory. If more than `limit` bytes wait, it blocks until there is room,
+    as Linux blocks writers at `vm.dirty_ratio`. Readers share the disk with the background flow.
     """
 
     def __init__(self, rate: float, limit: float) -> None:
         super().__init__(rate)
         self.limit = limit
         self._writers: deque[tuple[float, Activity]] = deque()
-        """Those that wait for room."""
+        """Writers that wait for room."""
         self._unwritten: deque[float] = deque()
-        """Pieces in memory; the first of them is being written."""
+        """Pieces in memory; the first one is being written."""
         self._dirty = 0.0
 
     def add(self, now: float, amount: float, item: Activity) -> None:
@@ -153,7 +153,7 @@ class ModelledDisk(Pipe[Activity]):
 
 
 class FileCache:
-    """Files that are kept up to so many bytes, those used last."""
+    """An LRU cache of files with a limit in bytes."""
 
     def __init__(self, room: float) -> None:
         self.room = room
@@ -161,7 +161,7 @@ class FileCache:
         self._used = 0
 
     def touch(self, file: int) -> bool:
-        """Whether it is there; from now on it is the one used last."""
+        """Returns whether the file is in the cache; marks it as most recently used."""
         size = self.files.pop(file, None)
         if size is None:
             return False
@@ -169,7 +169,7 @@ class FileCache:
         return True
 
     def put(self, file: int, size: int, pinned: frozenset[int] = frozenset()) -> list[int]:
-        """Keeps a file; returns those that had to go."""
+        """Adds a file; returns those that were evicted."""
         if not self.touch(file):
             self.files[file] = size
             self._used += size
@@ -188,7 +188,7 @@ class FileCache:
 
 
 class NodeFiles:
-    """What one node has of files, and its pipes."""
+    """Cached files of one node, and its pipes."""
 
     def __init__(self, kind: NodeSpec) -> None:
         self.link: Pipe[Activity] = Pipe(kind.link)
@@ -200,7 +200,8 @@ class NodeFiles:
         self.keeps = kind.cache >= 0
         self.spool = kind.spool
         self.arriving: dict[int, list[Activity]] = {}
-        """Files on their way to this node, and the tasks that wait for them beside the one that fetches."""
+        """Files being transferred to this node, and the tasks that wait for them in addition to the one that
+        fetches."""
         self.written = 0
         """Bytes that tasks have written here."""
 
@@ -212,29 +213,29 @@ class ModelledFiles:
         self.work, self.spec, self.store = work, spec, store
         self.any = bool(work.input_start) or bool(work.output_start)
         self.is_distributed = bool(work.input_start) and not spec.shared_files
-        """Whether files are on nodes."""
+        """Whether files are on nodes' disks."""
         self.nodes: dict[int, NodeFiles] = {}
         self.common: Pipe[Activity] | None = Pipe(spec.shared_rate) if spec.shared_rate < inf else None
         self.moved = 0
-        """Bytes from node to node."""
+        """Bytes transferred between nodes."""
         self.from_common = 0
         self.from_memory = 0
         self.from_disk = 0
         self.reads = self.hits = 0
-        """Inputs read, and those of them that needed no other node and no shared file system."""
+        """Number of inputs read, and of those that needed neither another node nor the shared file system."""
 
     def join(self, node: int, kind: NodeSpec) -> None:
         self.nodes[node] = NodeFiles(kind)
 
     def fetch(self, activity: Activity) -> bool:
-        """Finds out what has to be fetched for a task on its node; False if an input does not exist."""
+        """Determines the transfers for a task on its node; False if an input does not exist."""
         node, work = activity.node, self.work
         here = self.nodes[node]
         legs = activity.legs
         for file in work.inputs_of(activity.task):
             if activity.ahead:
                 if self._is_due(here, node, file):
-                    self.hits -= 1  # it will be found here when the task reads it, and yet it was moved
+                    self.hits -= 1  # the later read will count as a hit, although the file was transferred
                     self._read_remote(here, file, work.file_bytes[file], legs)
                     self._expect(activity, here, file)
                 continue
@@ -265,8 +266,8 @@ class ModelledFiles:
         return True
 
     def room(self, node: int, task: int, running: Iterable[int]) -> tuple[int, int, int]:
-        """Bytes of all that a task reads; the most that its node can have for it when it is alone; and what it has
-        while these other tasks run. What was made on the node and is nowhere else stays there."""
+        """Three sizes in bytes: the inputs of the task, the maximum room that its node has for them when the task runs
+        alone, and the room while the tasks in `running` run. Files whose only copy is on the node are never removed."""
         work, store = self.work, self.store
         spool = self.nodes[node].spool
         if not spool or self.spec.shared_files:
@@ -285,7 +286,7 @@ class ModelledFiles:
         return self.store.location[file] == node or node in self.store.replicas.get(file, ())
 
     def _is_due(self, here: NodeFiles, node: int, file: int) -> bool:
-        """Whether it is on other nodes only, and not yet on its way."""
+        """Whether it is on other nodes only, and not being transferred yet."""
         return (
             here.keeps
             and self.store.location[file] >= 0
@@ -299,7 +300,7 @@ class ModelledFiles:
             here.arriving[file] = []
 
     def arrived(self, activity: Activity) -> list[Activity]:
-        """What the task has fetched is here: those that waited for it."""
+        """Completes the transfers of an activity; returns the activities that waited for them."""
         here = self.nodes[activity.node]
         others = []
         for file in activity.fetched:
@@ -330,7 +331,7 @@ class ModelledFiles:
             here.in_memory.put(file, size)
 
     def _read_remote(self, here: NodeFiles, file: int, size: int, legs: list[Leg]) -> None:
-        """From the copy whose link is used the least; the busier of the two links decides."""
+        """Reads from the copy with the least used link; the busier one of the two links limits the transfer."""
         source = min(self.store.copies(file), key=lambda node: len(self.nodes[node].link))
         there = self.nodes[source]
         self.moved += size
@@ -343,7 +344,7 @@ class ModelledFiles:
             legs.append(Leg(busier, size, source))
 
     def keep(self, activity: Activity) -> None:
-        """What was fetched is on the node now, and others are told; for want of room something else may go."""
+        """Records new copies on the node; to make room, other copies may be removed."""
         here = self.nodes[activity.node]
         fetched, activity.fetched = activity.fetched, []
         if not here.keeps or self.spec.shared_files:
@@ -357,12 +358,12 @@ class ModelledFiles:
             size = self.work.file_bytes[file]
             here.in_memory.put(file, size)
             for gone in here.copies.put(file, size, pinned):
-                if len(self.store.copies(gone)) > 1:  # the last copy stays
+                if len(self.store.copies(gone)) > 1:  # the last copy is never removed
                     self.store.dropped(gone, activity.node)
                     here.in_memory.remove(gone)
 
     def write(self, activity: Activity) -> list[Leg]:
-        """The pipes for what a task writes."""
+        """The pipes for the output of a task."""
         here = self.nodes[activity.node]
         size = 0
         for file in self.work.outputs_of(activity.task):

@@ -1,18 +1,18 @@
-"""The onlooker of a cluster: sees all nodes, the store and the wire at once, and knows what must never happen.
+"""The oracle of simulated clusters: observes all nodes, the store and all messages, and checks invariants after every
+event.
 
-It looks at every event of every member, and the store is asked only through it. `check_broker` says whether a broker
-agrees with itself; here it is asked whether all of them together do (design §5):
+All store operations go through the oracle. `check_broker` checks the internal consistency of one scheduler; the oracle
+checks all of them together:
 
-- A task is with one broker at a time. Of nodes that are here and known no two hold it, and no two run it.
-- A task starts only after everything it needs has been made, where no start is forbidden, on a node with the labels
-  that it requires, and with an attempt number that is higher than all before; what the store believes of files on
-  living nodes is true.
-- A result counts once, until the store has a reason to have the task made again: no copy of what it made is left.
-- What a node says that was declared dead changes nothing in the store.
-- A task is pushed at most once per generation, and is not handed about without end.
-- No task is without a holder for longer than finding a dead node and repeating a parcel take.
-- A node that could run a task which a peer has to give does not stay idle beside it (`shoal.sim.cluster.oracle`).
-- Nobody gives up without a cause. In the end each task is done, failed, cancelled, or doomed by another.
+- One scheduler has a task at a time: of nodes that are here and known, no two have it, and no two run it.
+- A task starts only after all its dependencies are done, where starts are permitted, on a node with the required
+  labels, and with a higher attempt number than all before. The store's locations of files on living nodes are right.
+- A result counts once, until the store has a reason to run the task again: no copy of an output is left.
+- Fencing: messages of a node that was declared dead have no effect on the store.
+- A task is pushed at most once per generation, and does not move between nodes endlessly.
+- No task is without a scheduler for longer than it takes to detect a failed node and to repeat a transfer.
+- A node does not stay idle while a peer has a task for it (`Idleness`).
+- No task is given up without a cause. At the end each task is done, failed, cancelled, or doomed by another one.
 """
 
 from __future__ import annotations
@@ -53,25 +53,25 @@ if TYPE_CHECKING:
 
 
 WAYS = 6
-"""Messages that follow each other until a task has come: a question and its answer twice, once more for one that came
-when nothing was there, and the word that the peer is there at all."""
+"""Maximum number of consecutive messages until a task arrives: request and reply twice, one more for a request that
+came before there was a task, and the announcement of the peer."""
 ROUNDING = 1e-6
 
 
 class Idleness:
-    """One for each run."""
+    """Checks that nodes do not stay idle while others have tasks for them; one instance per run."""
 
     def __init__(self, run: FaultyRun) -> None:
         self.run = run
         self._idle: dict[int, tuple[float, tuple[int, ...]]] = {}
-        """By node that looks for work: since when, and what it can start nothing of all that time."""
+        """By searching node, since when it searches, and the lanes that it could not start during all that time."""
         self._rich: dict[int, dict[int, float]] = {}
-        """By node and lane of its Shared tasks: since when there are some."""
+        """By node and lane of its shared tasks, since when it has some."""
         self.longest = 0.0
-        """The largest part of what is allowed that a member has been idle beside a task."""
+        """The longest idle time beside a task so far, relative to the allowed time."""
 
     def after(self, node: int) -> None:
-        """A member has heard something, and what it said has been done."""
+        """Updates the state of a node after it has processed an event."""
         member, now = self.run.members.get(node), self.run.now
         if member is None:
             self._idle.pop(node, None)
@@ -92,10 +92,10 @@ class Idleness:
         rounds, alarm = member.rounds, self.run.alarms[node]
         goes_on = rounds.deadline if rounds.is_open else rounds.next_try
         if alarm.when > max(goes_on, self.run.now) + ROUNDING:
-            raise Violation(f"node {node} looks for work until {goes_on:g} and is woken at {alarm.when:g}")
+            raise Violation(f"node {node} searches until {goes_on:g}, but wakes at {alarm.when:g}")
 
-    def look_around(self, since: float) -> None:
-        """From the moment `since` on nothing goes wrong any more."""
+    def check_over_time(self, since: float) -> None:
+        """Checks all idle nodes; there are no faults from time `since` on."""
         for node, (idle, unable) in self._idle.items():
             if node in self.run.known and node in self.run.members:
                 self._look_at(node, max(idle, since), unable)
@@ -110,30 +110,32 @@ class Idleness:
         for other in run.known:
             if other == node or other not in run.members:
                 continue
-            broker, rich = run.members[other].broker, self._rich.get(other, {})
-            lanes = {broker.origin(broker.columns.lane[task]) for task in run.members[other].chosen_for(node, asked)}
+            scheduler, rich = run.members[other].broker, self._rich.get(other, {})
+            lanes = {
+                scheduler.origin(scheduler.columns.lane[task]) for task in run.members[other].chosen_for(node, asked)
+            }
             beside = max((run.now - max(since, rich[lane]) for lane in lanes if lane in rich), default=0.0)
             self.longest = max(self.longest, beside / allowed)
             if beside > allowed:
                 raise Violation(
-                    f"node {node} has been idle for {beside:g} s beside tasks that node {other} would give to it;"
-                    f" {allowed:g} s are allowed"
+                    f"node {node} has been idle for {beside:g} s although node {other} has tasks for it;"
+                    f" at most {allowed:g} s are allowed"
                 )
 
 
 MOST_MOVES = 50
 """Of one task in one generation."""
 LONGEST_UNHELD = 60.0
-"""Seconds that a task may be with nobody while messages get lost."""
+"""Maximum seconds that no scheduler has a ready task, while messages get lost."""
 
 
 CHAT = (LoadRequest, LoadReply, TransferReceivedReply, WorkAvailableEvent)
 ONE_IN = 16
-"""Of events at which nothing should change so many are looked at all the same."""
+"""Fraction of no-op events that are checked anyway (1 in N)."""
 
 
 class ClusterTaskHistory(msgspec.Struct):
-    """What the onlooker has seen of one task."""
+    """What the oracle knows of one task."""
 
     generation: int = 0
     attempt: int = 0
@@ -141,28 +143,29 @@ class ClusterTaskHistory(msgspec.Struct):
     losses: int = 0
     moves: int = 0
     pushes: int = 0
-    """The last four: in this generation; losses and failures go on when it was handed back."""
+    """`failures` to `pushes` count within this generation; losses and failures continue after a task was handed
+    back."""
     counted: bool = False
-    """Its result was accepted, and it has not been made again since."""
+    """A result was accepted, and the task has not run again since."""
     made: bool = False
-    """A result was accepted once."""
+    """A result was accepted at least once."""
     cancelled: bool = False
     cause: str = ""
-    """Why it was given up."""
+    """The outcome with which it was given up."""
     unheld_since: float | None = None
 
 
 class ClusterOracle:
-    """One for each run."""
+    """Checks every event of one run."""
 
     def __init__(self, run: FaultyRun) -> None:
         self.run, self.store, self.work = run, run.store, run.work
-        self.lives = [ClusterTaskHistory() for _ in range(len(self.work))]
+        self.histories = [ClusterTaskHistory() for _ in range(len(self.work))]
         self.needs = needs_of(self.work)
         self.holder: dict[int, int] = {}
         self._held: dict[int, list[int]] = {}
         self.copies: list[set[int]] = [set() for _ in self.work.file_bytes]
-        """By file: nodes on which it really is, as far as the books should know."""
+        """By file, the nodes that really have it, as far as the store can know."""
         if not self.run.spec.shared_files and self.work.input_start:
             for file, node in enumerate(self.store.location):
                 if node >= 0:
@@ -170,30 +173,30 @@ class ClusterOracle:
         self.healed_at: float | None = None
         self.idleness = Idleness(run)
         self._quiet = 0
-        """Events since the last one at which more than a word was exchanged."""
+        """Number of consecutive no-op events."""
 
     def counts(self, node: int) -> bool:
         """Whether a node is here and known."""
         return node in self.run.known and node in self.run.members
 
-    # ---- what members do -----------------------------------------------------------------------------------------
+    # ---- events of nodes -----------------------------------------------------------------------------------------
 
     def before(self, node: int, event: Event) -> None:
-        """Charges failures to tasks, as their broker should."""
+        """Counts failures of tasks, as their scheduler should."""
         if not isinstance(event, TasksEnded) or node not in self.run.known:
             return
-        broker = self.run.members[node].broker
+        scheduler = self.run.members[node].broker
         seen: set[int] = set()
         for result in event.results:
             task = result.task
-            is_current = task in broker.running and broker.attempt[task] == result.attempt and task not in seen
-            if not is_current or broker.state[task] is TaskState.ENDING:
+            is_current = task in scheduler.running and scheduler.attempt[task] == result.attempt and task not in seen
+            if not is_current or scheduler.state[task] is TaskState.ENDING:
                 continue
             seen.add(task)
             if result.outcome is AttemptOutcome.LOST:
-                self.lives[task].losses += 1
+                self.histories[task].losses += 1
             elif result.outcome in (AttemptOutcome.FAILED, AttemptOutcome.CRASHED):
-                self.lives[task].failures += 1
+                self.histories[task].failures += 1
 
     def after(self, node: int, event: Event, commands: Sequence[MemberCommand]) -> None:
         member = self.run.members[node]
@@ -220,32 +223,32 @@ class ClusterOracle:
             if other is None:
                 holder[task] = node
             elif other != node:
-                raise Violation(f"task {task} is with node {other} and with node {node}")
+                raise Violation(f"task {task} is on node {other} and on node {node}")
         self._held[node] = list(state)
 
     def _expect_cause(self, command: GiveUp) -> None:
-        life = self.lives[command.task]
+        history = self.histories[command.task]
         match command.outcome:
             case AttemptOutcome.CANCELLED:
-                is_just = life.cancelled
+                is_just = history.cancelled
             case AttemptOutcome.FAILED | AttemptOutcome.CRASHED:
-                is_just = life.failures > self.work.profiles[self.work.category[command.task]].retries
+                is_just = history.failures > self.work.profiles[self.work.category[command.task]].retries
             case AttemptOutcome.LOST:
-                is_just = life.losses > MOST_LOSSES
+                is_just = history.losses > MOST_LOSSES
             case _:
                 is_just = command.outcome in (AttemptOutcome.MISSING, AttemptOutcome.NO_ROOM)
         if not is_just:
-            raise Violation(f"{command} without a cause: {life}")
+            raise Violation(f"{command} without a cause: {history}")
 
     def _expect_no_room(self, member: PeerScheduler, command: GiveUp) -> None:
-        """No node that the broker knows of has ever had room for what the task reads."""
+        """Checks that no known node has ever had room for the inputs of the task."""
         assert command.cramped is not None
         need = sum(self.work.file_bytes[file] for file in set(self.work.inputs_of(command.task)))
         request = self.work.profiles[self.work.category[command.task]].resources
         for node in member.roster.able(request):
             disk = member.roster.disk(node)
             if node not in command.cramped.tried and (not disk or disk >= need):
-                raise Violation(f"task {command.task} is given up, and node {node} may have room for it")
+                raise Violation(f"task {command.task} is given up, although node {node} may have room for it")
         if not command.cramped.most < need == command.cramped.need:
             raise Violation(f"{command}, but it reads {need} bytes")
         self.run.trace.saw("no room")
@@ -253,28 +256,28 @@ class ClusterOracle:
     def started(self, node: int, task: int, attempt: int) -> None:
         if node not in self.run.known:
             return
-        life, standing = self.lives[task], self.store.standing[task]
-        if standing != TaskStanding.READY and not life.cancelled:
+        history, standing = self.histories[task], self.store.standing[task]
+        if standing != TaskStanding.READY and not history.cancelled:
             raise Violation(f"task {task} starts on node {node} although it is {TaskStanding(standing).name}")
-        if attempt <= life.attempt or attempt // STRIDE != self.store.generation[task]:
-            raise Violation(f"task {task}: attempt {attempt} after {life.attempt}, generation {life.generation}")
-        life.attempt = attempt
+        if attempt <= history.attempt or attempt // STRIDE != self.store.generation[task]:
+            raise Violation(f"task {task}: attempt {attempt} after {history.attempt}, generation {history.generation}")
+        history.attempt = attempt
         for other in self.run.known:
             if task in self.run.activities.get(other, ()):
                 raise Violation(f"task {task} starts on node {node} while it runs on node {other}")
         self._check_labels(node, task)
         if self.run.members[node].broker.draining:
-            raise Violation(f"task {task} starts on node {node}, which drains")
-        unmade = [other for other in self.needs[task] if not self.lives[other].made]
+            raise Violation(f"task {task} starts on node {node}, which is draining")
+        unmade = [other for other in self.needs[task] if not self.histories[other].made]
         if unmade:
-            raise Violation(f"task {task} starts before {unmade} were made")
+            raise Violation(f"task {task} starts before its dependencies {unmade} are done")
         self._check_files(task)
 
     def _check_labels(self, node: int, task: int) -> None:
         carried = self.run.spec.kind(node % self.run.spec.nodes).labels
         for label in required_labels(self.work.profiles[self.work.category[task]].resources):
             if label not in carried:
-                raise Violation(f"task {task} starts on node {node}, which has not the label {label}")
+                raise Violation(f"task {task} starts on node {node}, which does not have the label {label}")
 
     def _check_files(self, task: int) -> None:
         if self.run.spec.shared_files:
@@ -282,16 +285,16 @@ class ClusterOracle:
         for file in self.work.inputs_of(task):
             for node in self.store.copies(file):
                 if self.counts(node) and node not in self.copies[file]:
-                    raise Violation(f"the store believes that file {file} is on node {node}")
+                    raise Violation(f"the store has file {file} on node {node}, where it is not")
 
     def arrives(self, activity: Activity) -> None:
         if self.run.files.nodes[activity.node].keeps:
             for file in activity.fetched:
-                if self.store.location[file] != GONE:  # else the books do not hear of it
+                if self.store.location[file] != GONE:  # otherwise the store does not record the copy
                     self.copies[file].add(activity.node)
 
     def let_go(self, node: int, kept: list[int]) -> None:
-        """Of what a node kept, something may have made room for what has come."""
+        """Updates copies that a node has removed to make room."""
         shelf = self.run.files.nodes[node].copies.files
         for file in kept:
             if file not in shelf and node not in self.store.copies(file):
@@ -302,35 +305,35 @@ class ClusterOracle:
             self.copies[file].add(activity.node)
 
     def gone(self, node: int) -> None:
-        """The node is not here any more, or not known any more; what it holds does not count."""
+        """A node is not here or not known any more: its tasks and files do not count."""
         self.holder = {task: other for task, other in self.holder.items() if other != node}
         if node not in self.run.members:
             for nodes in self.copies:
                 nodes.discard(node)
 
-    # ---- what is asked of the store ------------------------------------------------------------------------------
+    # ---- operations of the store ---------------------------------------------------------------------------------
 
     def complete(self, node: int, ended: list[tuple[int, int]]) -> tuple[list[int], ReadyBatch]:
-        before = self._books(node)
+        before = self._store_state(node)
         accepted, placeable = self.store.complete(node, ended)
         self._expect_unchanged(node, before)
         for task in accepted:
-            life = self.lives[task]
-            if life.counted:
-                raise Violation(f"a second result of task {task} is accepted")
-            life.counted = life.made = True
+            history = self.histories[task]
+            if history.counted:
+                raise Violation(f"task {task} has a second accepted result")
+            history.counted = history.made = True
             for file in self.work.outputs_of(task):
-                self.copies[file] = {node}  # older ones are not in the books any more
+                self.copies[file] = {node}  # the store drops older copies
         if node in self.run.known:
-            refused = [task for task, _ in ended if task not in accepted and not self.lives[task].cancelled]
+            refused = [task for task, _ in ended if task not in accepted and not self.histories[task].cancelled]
             if refused:
-                raise Violation(f"results of {refused} by node {node} do not count")
+                raise Violation(f"the store rejects results of {refused} from node {node}, which is known")
         if self.store.complete(node, ended) != ([], ReadyBatch([], [])):
-            raise Violation(f"{ended} counted twice")
+            raise Violation(f"{ended} is counted twice")
         return accepted, placeable
 
     def missing(self, node: int, ticket: ReadyTask) -> ReadyBatch:
-        before = self._books(node)
+        before = self._store_state(node)
         placeable = self.store.missing(ticket)
         self._expect_unchanged(node, before)
         self._follow()
@@ -338,28 +341,28 @@ class ClusterOracle:
         return placeable
 
     def give_up(self, node: int, command: GiveUp) -> None:
-        before = self._books(node)
+        before = self._store_state(node)
         self.store.give_up(command.task, command.attempt)
         self._expect_unchanged(node, before)
         if node in self.run.known:
-            self.lives[command.task].cause = command.outcome.value
+            self.histories[command.task].cause = command.outcome.value
 
     def hand_back(self, node: int, ticket: ReadyTask) -> ReadyTask | None:
-        before = self._books(node)
+        before = self._store_state(node)
         again = self.store.hand_back(ticket)
         self._expect_unchanged(node, before)
-        life = self.lives[ticket.task]
-        charged = life.failures, life.losses
+        history = self.histories[ticket.task]
+        charged = history.failures, history.losses
         self._follow()
         if again is not None:
-            life.failures, life.losses = charged
+            history.failures, history.losses = charged
             if (again.failures, again.losses) != charged:
-                raise Violation(f"{again} was charged {charged}")
+                raise Violation(f"{again}, but the task has (failures, losses) {charged}")
         self.run.trace.saw("handed back")
         return again
 
     def is_current(self, ticket: ReadyTask) -> bool:
-        """Whether the books still want it."""
+        """Whether the store still waits for this generation of the task."""
         task = ticket.task
         return (
             self.store.standing[task] == TaskStanding.READY and ticket.attempt == self.store.generation[task] * STRIDE
@@ -371,12 +374,12 @@ class ClusterOracle:
         self._follow()
         for owner in found[1]:
             if owner not in self.run.known:
-                raise Violation(f"tasks are promised to node {owner}, which is gone")
+                raise Violation(f"tasks are promised to node {owner}, which is not known")
         self.run.trace.saw("lost")
         return found
 
     def claim(self, node: int, tickets: list[ReadyTask]) -> ReadyBatch:
-        before = self._books(node)
+        before = self._store_state(node)
         placeable = self.store.claim(node, tickets)
         self._expect_unchanged(node, before)
         for ticket in placeable.tickets:
@@ -386,32 +389,32 @@ class ClusterOracle:
         self.run.trace.saw("claimed" if placeable.tickets else "claimed in vain")
         return placeable
 
-    def move(self, giver: int, node: int, parcel: TaskTransfer) -> ReadyBatch:
-        before = self._books(giver)
-        is_new = parcel.number > self.store.recorded(giver)
-        again = self.store.moved(parcel.tickets, giver, node, parcel.number)
+    def move(self, giver: int, node: int, transfer: TaskTransfer) -> ReadyBatch:
+        before = self._store_state(giver)
+        is_new = transfer.number > self.store.recorded(giver)
+        again = self.store.moved(transfer.tickets, giver, node, transfer.number)
         self._expect_unchanged(giver, before)
         if is_new and giver in self.run.known:
-            for ticket in parcel.tickets:
-                self._expect_few_moves(ticket, parcel)
+            for ticket in transfer.tickets:
+                self._expect_few_moves(ticket, transfer)
         self._follow()
         if again.tickets:
             self.run.trace.saw("refused")
         return again
 
-    def _expect_few_moves(self, ticket: ReadyTask, parcel: TaskTransfer) -> None:
-        life = self.lives[ticket.task]
-        life.moves += 1
-        life.pushes += not parcel.round
-        if life.pushes > 1:
-            raise Violation(f"task {ticket.task} is pushed a second time")
-        # A thief that takes all leaves the victim with nothing to start next, which then takes it back.
-        most = MOST_MOVES if self.run.options.stealing.share <= 0.5 else 3 * len(self.lives)
-        if life.moves > most:
-            raise Violation(f"task {ticket.task} is handed about without end")
+    def _expect_few_moves(self, ticket: ReadyTask, transfer: TaskTransfer) -> None:
+        history = self.histories[ticket.task]
+        history.moves += 1
+        history.pushes += not transfer.round
+        if history.pushes > 1:
+            raise Violation(f"task {ticket.task} is pushed for the second time")
+        # A steal share of 1 leaves the victim without a task to start next, so the victim steals back.
+        most = MOST_MOVES if self.run.options.stealing.share <= 0.5 else 3 * len(self.histories)
+        if history.moves > most:
+            raise Violation(f"task {ticket.task} moves between nodes endlessly")
 
-    def _books(self, node: int) -> tuple[object, ...]:
-        """A picture of the books, if the node is not known: nothing in them may change then."""
+    def _store_state(self, node: int) -> tuple[object, ...]:
+        """A copy of the store's state if the node is not known: its requests must not change that state."""
         if node in self.run.known:
             return ()
         store = self.store
@@ -419,49 +422,56 @@ class ClusterOracle:
         return (*(bytes(each) for each in arrays), dict(store.giver), store.left, store.ready_count)
 
     def _expect_unchanged(self, node: int, before: tuple[object, ...]) -> None:
-        if before and before != self._books(node):
-            raise Violation(f"node {node} was declared dead, and its word has changed the books")
+        if before and before != self._store_state(node):
+            raise Violation(f"a request of node {node}, which was declared dead, has changed the store")
         if before:
             self.run.trace.saw("fenced")
 
     def _follow(self) -> None:
-        """Notes what is to be made again, and that the store had to."""
-        for task, life in enumerate(self.lives):
+        """Records which tasks the store runs again, and checks that it has a reason."""
+        for task, history in enumerate(self.histories):
             generation = self.store.generation[task]
-            if life.generation != generation:
-                life.generation, life.failures, life.losses, life.moves, life.pushes = generation, 0, 0, 0, 0
-            if life.counted and self.store.standing[task] != TaskStanding.DONE:
-                life.counted = False
+            if history.generation != generation:
+                history.generation, history.failures, history.losses, history.moves, history.pushes = (
+                    generation,
+                    0,
+                    0,
+                    0,
+                    0,
+                )
+            if history.counted and self.store.standing[task] != TaskStanding.DONE:
+                history.counted = False
                 self.run.trace.saw("made again")
                 made = self.work.outputs_of(task)
                 if all(any(self.counts(node) for node in self.copies[file]) for file in made):
-                    raise Violation(f"task {task} is made again although everything it made is there")
+                    raise Violation(f"task {task} runs again although all its outputs exist")
 
     # ---- over time -----------------------------------------------------------------------------------------------
 
-    def look_around(self) -> None:
-        """Looks for tasks that are with nobody for too long, and for nodes that are idle beside others."""
+    def check_over_time(self) -> None:
+        """Looks for tasks that no scheduler has for too long, and for nodes that are idle while others have tasks for
+        them."""
         run, now = self.run, self.run.now
         if self.healed_at is not None:
-            self.idleness.look_around(self.healed_at)
+            self.idleness.check_over_time(self.healed_at)
         elif run.mix is CALM:
-            self.idleness.look_around(0.0)
-        waiting = {ticket.task for ticket in run.homeless}
+            self.idleness.check_over_time(0.0)
+        waiting = {ticket.task for ticket in run.unplaceable}
         waiting |= {ticket.task for placeable in run.unplaced for ticket in placeable.tickets}
         most = LONGEST_UNHELD if self.healed_at is None else 2 * LONGEST_PAUSE + 2.0
-        for task, life in enumerate(self.lives):
+        for task, history in enumerate(self.histories):
             if self.store.standing[task] != TaskStanding.READY or task in self.holder or task in waiting:
-                life.unheld_since = None
-            elif life.unheld_since is None:
-                life.unheld_since = now
-            elif now - max(life.unheld_since, self.healed_at or 0.0) > most:
+                history.unheld_since = None
+            elif history.unheld_since is None:
+                history.unheld_since = now
+            elif now - max(history.unheld_since, self.healed_at or 0.0) > most:
                 raise Violation(
-                    f"task {task} is with nobody since {life.unheld_since:g}; the store thinks of node"
+                    f"no node has task {task} since {history.unheld_since:g}; for the store it is on node"
                     f" {self.store.owner[task]}, from {self.store.giver.get(task)}"
                 )
 
-    def whereabouts(self) -> dict[int, str]:
-        """Where the tasks are that are not over, for whoever looks for a defect."""
+    def unfinished_tasks(self) -> dict[int, str]:
+        """Where the unfinished tasks are, for debugging."""
         found = {}
         for task, standing in enumerate(self.store.standing):
             if standing <= TaskStanding.READY:
@@ -471,28 +481,28 @@ class ClusterOracle:
         return found
 
     def finish(self) -> dict[str, int]:
-        """How the tasks ended; each of them must have."""
+        """Checks that every task has ended; returns the number of tasks by kind of end."""
         ends: dict[str, int] = {}
-        for task, life in enumerate(self.lives):
+        for task, history in enumerate(self.histories):
             end = TaskStanding(self.store.standing[task]).name.lower()
             if end in ("waiting", "ready"):
-                raise Violation(f"task {task} is {end} in the end")
+                raise Violation(f"task {task} is {end} at the end")
             if end == "failed":
-                end = "cancelled" if life.cancelled else life.cause
+                end = "cancelled" if history.cancelled else history.cause
                 if not end:
                     raise Violation(f"task {task} failed without a cause")
-            if end == "done" and not life.counted and self.work.profiles[self.work.category[task]].resources.amounts:
+            if end == "done" and not history.counted and self.work.profiles[self.work.category[task]].resources.amounts:
                 raise Violation(f"task {task} is done, but no result was accepted")
             ends[end] = ends.get(end, 0) + 1
         if self.store.left or self.store.ready_count:
-            raise Violation(f"the store has lost count: {self.store.left} left, {self.store.ready_count} ready")
+            raise Violation(f"wrong counters of the store: {self.store.left} left, {self.store.ready_count} ready")
         if "doomed" in ends and len(ends.keys() - {"done", "doomed"}) == 0:
-            raise Violation("tasks are doomed although nothing failed")
+            raise Violation("tasks are doomed although no task failed")
         return ends
 
 
 def is_quiet(member: PeerScheduler, event: Event, commands: Sequence[MemberCommand]) -> bool:
-    """Whether it is a word between brokers that moves no task, or a timer after which only words follow."""
+    """Whether the event is a message that moves no task, or a timer that only causes messages."""
     if isinstance(event, PeerMessageReceived):
         return isinstance(event.message, CHAT) and not member.tiers.local
     if not isinstance(event, TimePassed) or member.broker.resting:
@@ -501,21 +511,21 @@ def is_quiet(member: PeerScheduler, event: Event, commands: Sequence[MemberComma
 
 
 def check_tiers(member: PeerScheduler) -> None:
-    """The Local queue has exactly the tasks that are marked as local."""
+    """Checks that the local queue has exactly the tasks that are marked as local."""
     tiers = member.tiers
     own = tiers.own
     assert isinstance(own, LaneQueue)
     queued = own.live.keys() if own is not tiers.shared else set()
     if queued != tiers.local.keys():
-        raise Violation(f"node {member.here}: local are {list(tiers.local)}, but queued there {list(queued)}")
+        raise Violation(f"node {member.here}: marked as local {list(tiers.local)}, but queued as local {list(queued)}")
 
 
 def needs_of(work: Work) -> list[list[int]]:
-    """For each task the tasks that must have run before it; in the place of those that run nothing, what they need."""
+    """For each task the tasks that must run before it; groups are replaced by their members."""
     found: list[dict[int, None]] = [{} for _ in range(len(work))]
     left = list(work.waits_for)
     order = [task for task, count in enumerate(left) if not count]
-    for task in order:  # grows while we walk it
+    for task in order:  # the list grows during the iteration
         runs = bool(work.profiles[work.category[task]].resources.amounts)
         passed_on = {task: None} if runs else found[task]
         for child in work.children_of(task):
@@ -527,14 +537,14 @@ def needs_of(work: Work) -> list[list[int]]:
 
 
 def lower_bound(run: FaultyRun) -> float:
-    """No schedule without faults can be shorter: all cores busy all the time, or the longest path on the fastest."""
+    """A lower bound for runs without faults: all cores busy all the time, or the longest path on the fastest node."""
     work, kinds = run.work, [run.spec.kind(node) for node in range(run.spec.nodes)]
     fastest = max(kind.speed for kind in kinds)
     length = [0.0] * len(work)
     total = 0.0
     left = list(work.waits_for)
     order = [task for task, count in enumerate(left) if not count]
-    for task in order:  # grows while we walk it
+    for task in order:  # the list grows during the iteration
         length[task] += work.seconds[task] / fastest
         cores = work.profiles[work.category[task]].resources.get("cores")
         total += work.seconds[task] * cores

@@ -1,4 +1,5 @@
-"""What a simulated run took, and where its time went."""
+"""Results of a simulated cluster run: totals and event trace, and the reference makespan that a schedule can
+achieve."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 BUSY = 0.9
-"""A cluster is up when this part of its cores is busy."""
+"""The ramp-up ends when this fraction of the cores is busy."""
 
 
 class SimulationResult(msgspec.Struct, frozen=True):
@@ -33,27 +34,27 @@ class SimulationResult(msgspec.Struct, frozen=True):
     cores: int
     makespan: float
     computing: float
-    """Seconds that tasks computed, over all cores."""
+    """Core seconds of computation."""
     occupied: float
-    """Seconds that tasks held a core: fetching, computing and writing."""
+    """Core seconds of tasks, including transfers and writing."""
     moved: int
-    """Bytes from node to node."""
+    """Bytes transferred between nodes."""
     from_shared: int
-    """Bytes from the shared file system or from where the sources are."""
+    """Bytes from the shared file system or from the location of the source files."""
     reads: int
     hits: int
-    """Inputs read, and those that were on the node already."""
+    """Number of inputs read, and of those that were already on the node."""
     steals: int
     stolen: int
     pushed: int
     messages: int
     ramp: float | None
-    """When nine tenths of the cores were busy for the first time."""
+    """When the fraction `BUSY` of the cores was busy for the first time."""
     failed: int
 
     @property
     def utilisation(self) -> float:
-        """Share of the cores' time that went into computing."""
+        """Fraction of core time that was spent on computation."""
         return self.computing / (self.cores * self.makespan) if self.makespan else 1.0
 
     @property
@@ -70,7 +71,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
 
 
 class RunCounters:
-    """Counts while a run goes on."""
+    """Counters during a run."""
 
     def __init__(self, work: Work, spec: ClusterSpec) -> None:
         self.cores = spec.cores()
@@ -84,7 +85,7 @@ class RunCounters:
         self._up = self.cores * BUSY
 
     def began(self, now: float) -> None:
-        """One more core is busy; asked only until most of them have been."""
+        """Checks for the end of the ramp-up; called until it is reached."""
         if self.busy >= self._up:
             self.ramp = now
 
@@ -98,12 +99,12 @@ class RunCounters:
         self.busy -= 1
         self.occupied += now - activity.started
 
-    def parcel(self, parcel: TaskTransfer) -> None:
-        if parcel.round:
+    def transfer(self, transfer: TaskTransfer) -> None:
+        if transfer.round:
             self.steals += 1
-            self.stolen += len(parcel.tickets)
+            self.stolen += len(transfer.tickets)
         else:
-            self.pushed += len(parcel.tickets)
+            self.pushed += len(transfer.tickets)
 
     def played(self, run: ClusterRun) -> SimulationResult:
         files = run.files
@@ -155,7 +156,8 @@ class _Reference:
         return missing
 
     def take(self, node: int) -> tuple[int, int]:
-        """A task for a core of this node: of the first few in the queue the one with the least to fetch."""
+        """Selects a task for a core of this node: among the first few in the queue the one with the least data to
+        transfer."""
         first = [heappop(self.ready) for _ in range(min(len(self.ready), LOOK_AHEAD if self.work.input_start else 1))]
         best = min(range(len(first)), key=lambda at: (self.bytes_to_fetch(first[at][1], node), at))
         for at, entry in enumerate(first):
@@ -182,9 +184,9 @@ class _Reference:
         self.free.append(node)
 
     def release(self, task: int) -> None:
-        """Children that became ready; those that run nothing are done at once."""
+        """Queues children that became ready; groups are done immediately."""
         done = [task]
-        for parent in done:  # grows while we walk it
+        for parent in done:  # the list grows during the iteration
             for child in self.work.children_of(parent):
                 self.left[child] -= 1
                 if not self.left[child]:
@@ -213,24 +215,24 @@ class _Reference:
 
 
 def achievable(work: Work, spec: ClusterSpec) -> float:
-    """The makespan of the reference, in seconds; for tasks that ask for one core each."""
+    """Makespan of a simple list schedule in seconds, as a reference; for tasks with one core each."""
     if any(profile.resources.get("cores") > FRACTION for profile in work.profiles):
-        raise ValueError("the reference knows only tasks that ask for one core")
+        raise ValueError("the reference schedule supports one core per task only")
     return _Reference(work, spec).makespan()
 
 
 class ClusterTrace(msgspec.Struct):
-    """Equal runs have equal digests, also in another process."""
+    """The recorded events and results of a run. Identical runs have identical digests, also in different processes."""
 
     seed: int
     entries: list[tuple[float, int, Event, Sequence[MemberCommand]]] = []
     makespan: float = 0.0
     ends: dict[str, int] = {}
-    """How many tasks ended how."""
+    """Number of tasks by kind of end."""
     seen: dict[str, int] = {}
-    """How often which fault struck, and what came of it."""
+    """Number of faults and of their consequences, by kind."""
     next_random: float = 0.0
-    """What the generator would have drawn next: equal only if the same number of draws was made."""
+    """The next number of the random generator: it shows that two runs have drawn equally often."""
 
     def note(self, now: float, node: int, event: Event, commands: Sequence[MemberCommand]) -> None:
         self.entries.append((now, node, event, commands))
@@ -239,7 +241,7 @@ class ClusterTrace(msgspec.Struct):
         self.seen[what] = self.seen.get(what, 0) + 1
 
     def lines(self) -> list[bytes]:
-        """One line of JSON per event: the canonical form."""
+        """One line of JSON per event, in a canonical form."""
         encode = msgspec.json.Encoder(enc_hook=_encode).encode
         return [encode(entry) for entry in self.entries]
 

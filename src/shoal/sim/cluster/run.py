@@ -1,8 +1,8 @@
-"""Runs a workflow on a modelled cluster: real members and a real store, virtual nodes, links and time.
+"""Simulates a workflow on a cluster: real peer schedulers and a real store, with virtual nodes, links and time.
 
-The loop takes what is next from a heap, hands it to the member concerned, and does what the member says. Nothing here
-decides about scheduling. With a fault plan (`shoal.sim.cluster.scenario`) messages get lost, nodes die and come back;
-the methods that it needs are at the end of `ClusterRun`. Same seed, same run.
+The loop takes the next event from a heap, passes it to the scheduler of its node, and executes the commands that
+follow. It makes no scheduling decisions. `shoal.sim.cluster.faulty_run` adds faults by overriding methods of
+`ClusterRun`. Runs are deterministic for a given seed.
 """
 
 from __future__ import annotations
@@ -46,25 +46,26 @@ SUBMISSIONS = ("all", "one")
 
 
 class SimulationOptions(msgspec.Struct, frozen=True):
-    """How the cluster is scheduled; the same names as in a live run."""
+    """Scheduling options, with the same names as in a live run."""
 
     policy: str = DEFAULT_POLICY
     order: str = DEFAULT_ORDER
     stealing: Stealing = Stealing()
     threshold: float = THRESHOLD
     patience: float | None = None
-    """Seconds that work may wait beside its data; None: as the policy has it."""
+    """Seconds that a task may wait for a node with its data; None: as the policy decides."""
     look_ahead: int = 1
-    """Per core: of so many queued tasks the inputs are fetched before they start."""
+    """Number of queued tasks per core whose inputs are prefetched."""
     submission: str = "all"
-    """Where the first tasks go: dealt out to all nodes in random order, to one, or by one to those with a label."""
+    """Where the first tasks go: to all nodes in random order (`all`), to one node (`one`), or, for a label, to one node
+    that distributes them among the nodes with it."""
     estimated: bool = True
-    """Whether the mean length of each category is known beforehand, as it is from earlier runs."""
+    """Whether the mean duration of each category is known in advance, as it is after earlier runs."""
     seed: int = 0
 
 
 def mean_seconds(work: Work) -> list[float | None]:
-    """The mean length of the tasks of each category."""
+    """Mean duration of the tasks of each category."""
     total, count = [0.0] * len(work.profiles), [0] * len(work.profiles)
     for category, seconds in zip(work.category, work.seconds, strict=True):
         total[category] += seconds
@@ -73,7 +74,7 @@ def mean_seconds(work: Work) -> list[float | None]:
 
 
 class ClusterRun:
-    """One simulated run; `execute` plays it to the end."""
+    """One simulated run; `execute` runs it to the end."""
 
     def __init__(self, work: Work, spec: ClusterSpec, options: SimulationOptions | None = None) -> None:
         self.work, self.spec, self.options = work, spec.check(), options or SimulationOptions()
@@ -81,7 +82,7 @@ class ClusterRun:
         self.now = 0.0
         self.heap: list[tuple[float, int, Callable[..., None], Any, Any]] = []
         self.post: deque[tuple[float, int, Callable[..., None], Any, Any]] = deque()
-        """Messages that are all under way for as long: in the order of their arrival, so they need no heap."""
+        """Messages, which all have the same latency. They arrive in the order of sending, so they need no heap."""
         self._serial = 0
         self.store = MemoryStore(work, spec.nodes, shared_files=spec.shared_files)
         self.files = ModelledFiles(work, spec, self.store)
@@ -94,30 +95,30 @@ class ClusterRun:
         self.members: dict[int, PeerScheduler] = {}
         self.kinds: dict[int, NodeSpec] = {}
         self.activities: dict[int, dict[int, Activity]] = {}
-        """By node and task: what runs."""
+        """Running attempts, by node and task."""
         self.tally = RunCounters(work, spec)
         self._means = mean_seconds(work) if self.options.estimated else [None] * len(work.profiles)
         self._waiting_for_store = spec.store_latency > 0
         self._little_left = False
-        self._at_home: dict[int, list[int]] | None = None
-        """By node: the files that it has in the beginning. None: nodes need not know which files they have."""
-        if self.files.is_distributed and is_of_use(work):
-            at_home = self._at_home = {}
+        self._gathers = self.files.is_distributed and is_of_use(work)
+        self._at_home: dict[int, list[int]] = {}
+        """By node, the source files that it has at the start."""
+        if self._gathers:
             for file, home in enumerate(work.file_home):
                 if home >= 0:
-                    at_home.setdefault(home % spec.nodes, []).append(file)
+                    self._at_home.setdefault(home % spec.nodes, []).append(file)
         self.roster = Roster(range(spec.nodes), self._capacities())
         for node in range(spec.nodes):
             self.join(node, spec.kind(node))
 
     def _capacities(self) -> dict[int, Resources]:
-        """What each node has; one value for all nodes of a kind, since there may be many."""
+        """Capacity of each node, with one shared object per kind of node, to save memory."""
         spec = self.spec
         values = {id(kind): kind.resources() for kind in (spec.node, *(kind for _, kind in spec.others))}
         return {node: values[id(spec.kind(node))] for node in range(spec.nodes)}
 
     def join(self, node: int, kind: NodeSpec) -> None:
-        """A node with an empty broker; the others are told by whoever lets it join."""
+        """Adds a node with an empty scheduler; the caller informs the other nodes."""
         options, work = self.options, self.work
         capacity = kind.resources()
         lanes = [
@@ -126,10 +127,10 @@ class ClusterRun:
         ]
         order, cores, random = ORDERS[options.order], kind.cores, Random(options.seed + node)
         tiers = TwoLevelQueue(lambda: order(self.columns, cores, random), work.weight)
-        broker = Scheduler(capacity, self.columns, lanes, queue=tiers)
+        scheduler = Scheduler(capacity, self.columns, lanes, queue=tiers)
         self.members[node] = PeerScheduler(
             node,
-            broker,
+            scheduler,
             self.roster,
             PeerOptions(
                 policy=options.policy,
@@ -147,13 +148,13 @@ class ClusterRun:
         self.files.join(node, kind)
 
     def _gathering(self, node: int) -> Gathering | None:
-        """What a node has of the files in the beginning."""
-        return Gathering(self.work, self._at_home.get(node, ())) if self._at_home is not None else None
+        """Source files that a node has at the start, for placement."""
+        return Gathering(self.work, self._at_home.get(node, ())) if self._gathers else None
 
-    # ---- the loop ------------------------------------------------------------------------------------------------
+    # ---- main loop -----------------------------------------------------------------------------------------------
 
     def execute(self) -> SimulationResult:
-        """Plays until all is done and nothing is under way any more that counts."""
+        """Runs until all tasks have ended."""
         self.submit(self.store.begin())
         heap, post = self.heap, self.post
         store = self.store
@@ -163,7 +164,7 @@ class ClusterRun:
             elif heap:
                 self.now, _, action, one, other = heappop(heap)
             else:
-                raise AssertionError(f"{store.left} tasks wait for what will not happen")
+                raise AssertionError(f"{store.left} tasks wait for an event that never comes")
             action(one, other)
         return self.tally.played(self)
 
@@ -172,32 +173,32 @@ class ClusterRun:
         heappush(self.heap, (when, self._serial, action, one, other))
 
     def submit(self, placeable: ReadyBatch) -> None:
-        """Hands the first tasks to the brokers."""
+        """Sends the first tasks to the schedulers."""
         tickets, holdings = placeable.tickets, placeable.holdings
         nodes, to = sorted(self.members), self.options.submission
         if to != "all":
             shares: dict[int, Sequence[int]] = {self.random.choice(nodes): range(len(tickets))}
         else:
             dealt = list(range(len(tickets)))
-            if holdings:  # else one is like the other
+            if holdings:  # otherwise all tasks are alike
                 self.random.shuffle(dealt)
             shares = {node: dealt[at :: len(nodes)] for at, node in enumerate(nodes)}
         for node, share in shares.items():
             mine = [tickets[at] for at in share]
             self.store.owned([ticket.task for ticket in mine], node)
             label = to if to not in SUBMISSIONS else ""
-            self.tell(node, TasksPlaced(mine, [holdings[at] for at in share] if holdings else [], label))
-        for node in nodes:  # those that got nothing look for work
+            self.deliver(node, TasksPlaced(mine, [holdings[at] for at in share] if holdings else [], label))
+        for node in nodes:  # nodes without tasks start to steal
             if not len(self.members[node].tiers) and not self.activities[node]:
-                self.tell(node, TimePassed())
+                self.deliver(node, TimePassed())
 
-    def tell(self, node: int, event: Event) -> None:
+    def deliver(self, node: int, event: Event) -> None:
         member = self.members.get(node)
         if member is not None:
-            self.obey(node, member.handle(self.now, event))
+            self.execute_commands(node, member.handle(self.now, event))
 
-    def obey(self, node: int, commands: Sequence[MemberCommand]) -> None:
-        """Does what a member says."""
+    def execute_commands(self, node: int, commands: Sequence[MemberCommand]) -> None:
+        """Executes the commands of a scheduler."""
         accepted: list[tuple[int, int]] = []
         for command in commands:
             kind = type(command)
@@ -211,18 +212,18 @@ class ClusterRun:
             elif kind is WakeAt:
                 self.at(command.when, self.wake, node, command.when)  # type: ignore[union-attr]
             else:
-                self._obey_seldom(node, command)
+                self._execute_rare(node, command)
         if accepted:
             if self._waiting_for_store:
                 self.at(self.now + self.spec.store_latency, self.complete, node, accepted)
             else:
                 self.complete(node, accepted)
 
-    def _obey_seldom(self, node: int, command: MemberCommand) -> None:
+    def _execute_rare(self, node: int, command: MemberCommand) -> None:
         match command:
             case GiveUp(task, attempt, outcome):
                 if outcome is AttemptOutcome.MISSING:
-                    self.place_anew(self.store.missing(ReadyTask(task, attempt)), node)
+                    self.place_again(self.store.missing(ReadyTask(task, attempt)), node)
                 else:
                     self.store.give_up(task)
             case Kill(task, attempt):
@@ -230,58 +231,58 @@ class ClusterRun:
                 if activity is not None:
                     activity.over = True
                     self.tally.stopped(self.now, activity)
-                    self.tell(node, TasksEnded([TaskResult(task, attempt, command.outcome)]))
+                    self.deliver(node, TasksEnded([TaskResult(task, attempt, command.outcome)]))
             case Prefetch(task):
                 self.prefetch(node, task)
             case HandBack(ticket, _, True):
-                self.tell(node, TasksPlaced([ticket]))
+                self.deliver(node, TasksPlaced([ticket]))
             case HandBack(ticket):
-                self.find_another(node, ticket)
+                self.find_larger_node(node, ticket)
             case Retry():
                 pass
 
     def wake(self, node: int, when: float) -> None:
-        """As it was asked for, unless that has been overtaken."""
+        """Wakes a scheduler at the requested time, unless it has changed its timer since."""
         member = self.members.get(node)
         if member is not None and (member.timer == when or member.broker.resting):
-            self.tell(node, TimePassed())
+            self.deliver(node, TimePassed())
 
     def complete(self, node: int, ended: list[tuple[int, int]]) -> None:
-        """The books say what became ready by these results; the node that made them places it."""
+        """Completes results in the store; the node that sent them places the tasks that became ready."""
         accepted, placeable = self.store.complete(node, ended)
         self.tally.done += len(accepted)
         member = self.members.get(node)
         if not placeable.tickets and (self._waiting_for_store or member is None or not member.broker.awaiting_ready):
             return
         if member is None:
-            self.place_anew(placeable, node)
+            self.place_again(placeable, node)
             return
         if placeable.tickets:
-            self._watch_what_is_left()
-        self.tell(node, TasksPlaced(placeable.tickets, placeable.holdings))
+            self._watch_ready_count()
+        self.deliver(node, TasksPlaced(placeable.tickets, placeable.holdings))
 
-    def _watch_what_is_left(self) -> None:
-        """Tells all members when there is less to do than there are cores, and when that is over."""
+    def _watch_ready_count(self) -> None:
+        """Informs all nodes when fewer tasks are ready than there are cores, and when that ends."""
         ready, cores = self.store.ready_count, self.tally.cores
         little = ready < cores if self._little_left else ready < cores // 2
         if little != self._little_left:
             self._little_left = little
             for node in list(self.members):
-                self.at(self.now + self.spec.latency, self.tell, node, QueueNearlyEmpty(little))
+                self.at(self.now + self.spec.latency, self.deliver, node, QueueNearlyEmpty(little))
 
-    def place_anew(self, placeable: ReadyBatch, node: int) -> None:
-        """Tasks that no broker has: some broker that lives is asked to place them."""
+    def place_again(self, placeable: ReadyBatch, node: int) -> None:
+        """Sends tasks without a scheduler to a living node, which places them."""
         if placeable.tickets:
             nodes = sorted(self.members)
             if not nodes:
-                self.at(self.now + 1.0, self.place_anew, placeable, node)
+                self.at(self.now + 1.0, self.place_again, placeable, node)
                 return
             chosen = node if node in self.members else self.random.choice(nodes)
             self.store.owned([ticket.task for ticket in placeable.tickets], chosen)
-            self.tell(chosen, TasksPlaced(placeable.tickets, placeable.holdings))
+            self.deliver(chosen, TasksPlaced(placeable.tickets, placeable.holdings))
 
-    def find_another(self, node: int, ticket: ReadyTask) -> None:
-        """A node that is large enough for a task; if there is none it fails."""
+    def find_larger_node(self, node: int, ticket: ReadyTask) -> None:
+        """Sends a task to a node that is large enough; without such a node the task fails."""
         request = self.work.profiles[self.work.category[ticket.task]].resources
         able = [
             other
@@ -293,21 +294,21 @@ class ClusterRun:
             return
         chosen = self.random.choice(able)
         self.store.owned([ticket.task], chosen)
-        self.at(self.now + self.spec.latency, self.tell, chosen, TasksPlaced([ticket]))
+        self.at(self.now + self.spec.latency, self.deliver, chosen, TasksPlaced([ticket]))
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
     def send(self, sender: int, receiver: int, message: Message) -> None:
         self.tally.messages += 1
         if type(message) is TaskTransfer and message.tickets:
-            self.tally.parcel(message)
+            self.tally.transfer(message)
             self.store.moved(message.tickets, sender, receiver)
         self._serial += 1
         self.post.append(
-            (self.now + self.spec.latency, self._serial, self.tell, receiver, PeerMessageReceived(sender, message))
+            (self.now + self.spec.latency, self._serial, self.deliver, receiver, PeerMessageReceived(sender, message))
         )
 
-    # ---- what runs -----------------------------------------------------------------------------------------------
+    # ---- attempts ------------------------------------------------------------------------------------------------
 
     def start(self, node: int, task: int, attempt: int) -> None:
         activity = Activity(node, task, attempt, self.now)
@@ -325,7 +326,7 @@ class ClusterRun:
                 activity.over = True
                 tally.stopped(self.now, activity)
                 result = TaskResult(task, attempt, outcome, need=need, room=min(most, need))
-                self.at(self.now, self.tell, node, TasksEnded([result]))
+                self.at(self.now, self.deliver, node, TasksEnded([result]))
                 return
             if activity.legs or activity.expects or activity.fetched:
                 self.next_leg(activity)
@@ -333,7 +334,7 @@ class ClusterRun:
         self.compute(activity)
 
     def prefetch(self, node: int, task: int) -> None:
-        """Fetches what a task will read, as far as it exists and is not here; nobody waits for that yet."""
+        """Prefetches the existing inputs of a queued task that are not on the node."""
         activity = Activity(node, task, 0, self.now, [], ahead=True)
         self.files.fetch(activity)
         if activity.legs:
@@ -342,13 +343,13 @@ class ClusterRun:
             self.arrived(activity)
 
     def arrived(self, activity: Activity) -> None:
-        """What it has fetched is here; others may have waited for that."""
+        """Completes the transfers of an activity, and starts the computation of others that waited for them."""
         for other in self.files.arrived(activity):
             if not other.over and not other.expects and not other.reading:
                 self.compute(other)
 
     def next_leg(self, activity: Activity) -> None:
-        """The next pipe, or what comes after the last one."""
+        """Continues with the next pipe, or with the next step after the last pipe."""
         if activity.at < len(activity.legs):
             leg = activity.legs[activity.at]
             activity.at += 1
@@ -368,7 +369,7 @@ class ClusterRun:
             self.at(pipe.next_end(), self.through, pipe, pipe.version)
 
     def through(self, pipe: Pipe[Activity], version: int) -> None:
-        """A flow has come to its end, unless others have come or gone since that was foreseen."""
+        """Handles the end of a flow, unless flows were added or removed since it was scheduled."""
         if version != pipe.version:
             return
         activity = pipe.take(self.now)
@@ -409,7 +410,7 @@ class ClusterRun:
         member = self.members[node]
         if self.files.any:
             member.placement.moved(self.now - activity.started - activity.computing, activity.computing)
-        self.obey(node, member.handle(self.now, TasksEnded([result], follows)))
+        self.execute_commands(node, member.handle(self.now, TasksEnded([result], follows)))
 
     def report(self, activity: Activity, outcome: AttemptOutcome) -> None:
-        self.tell(activity.node, TasksEnded([TaskResult(activity.task, activity.attempt, outcome)]))
+        self.deliver(activity.node, TasksEnded([TaskResult(activity.task, activity.attempt, outcome)]))

@@ -1,10 +1,10 @@
-"""How a run begins on a cluster, with everything that can go wrong meanwhile: seeds of their own.
+"""Simulations of the start of a cluster run, when nodes join it one by one and first messages get lost.
 
-As in an agent: all nodes are listed, and each opens its share of the run at a moment of its own. The first one takes
-what is ready and keeps or deals it; all begin to look for work. What others say to a node that has not opened its share
-is kept and heard then. The first messages between any two nodes get lost, doubled and late, a share may begin without
-knowing of all nodes, loops are busy, and nodes die, come back, or come later. Tasks take long: a node that has missed
-something stands idle beside others that have more than enough, and that is what `Idleness` finds.
+As in a live run, all nodes are known, and each agent opens its part of the run at its own time. The first one takes the
+ready tasks and keeps or distributes them; all others start to steal. Messages to a node that has not opened its part
+are kept and processed when it does. The first messages between any two nodes get lost, duplicated or delayed. A part
+may open without knowing all nodes, event loops block, and nodes fail, return, or join later. Tasks are long: a node
+that has missed a message would stay idle while others have more than enough tasks. `Idleness` detects that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal.core.policies.order import ORDERS
 from shoal.core.scheduler_messages import CapsChanged, TimePassed
 from shoal.core.store.memory import ReadyBatch
 from shoal.core.work import Work, bytes_read, from_graph
-from shoal.sim.cluster.fault_schedule import StruckRun, played
+from shoal.sim.cluster.fault_schedule import FaultInjectionRun, run_checked
 from shoal.sim.cluster.result import ClusterTrace
 from shoal.sim.cluster.run import SUBMISSIONS, SimulationOptions
 from shoal.sim.cluster.scenario import CALM, ClusterFaults, ClusterScenario, draw_profiles
@@ -34,35 +34,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MOST_EARLY = 64
-"""Messages that an agent keeps before it has opened its share."""
+"""Maximum number of messages that an agent keeps before it opens its part."""
 LATEST_ATTACH = 1.0
 BEAT = 1.0
-"""Seconds after which a share hears of a node that it did not know."""
+"""Seconds after which an opened part learns of a node that it did not know."""
 WORK = ("bag:tasks={}", "fan-out:tasks={},degree=3", "stacking:tasks={},locality=3,aggregate=1", "all-pairs:side=5")
 
 
 class RunStart(msgspec.Struct, frozen=True):
-    """What goes wrong with the first messages; all but the first are probabilities."""
+    """Faults of the first messages; all fields but `first` and `late_nodes` are probabilities."""
 
     first: int = 0
-    """So many messages from one node to another are the first ones."""
+    """Number of messages from one node to another that count as the first ones."""
     loses: float = 0.0
     doubles: float = 0.0
     delays: float = 0.0
     unknown: float = 0.0
-    """That a share does not know of another node when it begins."""
+    """Probability that a node does not know another one when it opens its part."""
     late_nodes: int = 0
-    """Nodes that join while the run is under way."""
+    """Number of nodes that join during the run."""
 
 
 class RunStartScenario(ClusterScenario):
-    """A run whose beginning is disturbed."""
+    """A run with faults at its start."""
 
     beginning: RunStart = RunStart()
 
 
 def draw_beginning(seed: int) -> RunStartScenario:
-    """The scenario of a seed."""
+    """Draws the scenario of a seed."""
     random = Random(4 * seed + 1)
     cores = random.choice((1, 1, 2, 3))
     latency = random.choice((0.0002, 0.0002, 0.005, 0.08, 0.2))
@@ -97,7 +97,7 @@ def draw_beginning(seed: int) -> RunStartScenario:
 
 
 def _draw_work(random: Random, spec: ClusterSpec) -> Work:
-    """Tasks of some seconds, for at least ten on each core."""
+    """Tasks of some seconds each, at least ten per core."""
     tasks = min(60, 12 * spec.cores())
     if random.random() < 0.5:
         work = make_workload(random.choice(WORK).format(tasks), random.randrange(1 << 30))
@@ -115,62 +115,62 @@ def _draw_work(random: Random, spec: ClusterSpec) -> Work:
 
 
 class Unopened(msgspec.Struct):
-    """A node that has not opened its share of the run."""
+    """A node that has not opened its part of the run."""
 
     member: PeerScheduler
     early: deque[tuple[Callable[..., None], Any]]
-    """What others have said."""
+    """Messages from other nodes."""
     news: list[tuple[Callable[..., None], Any]] = []
-    """What must not get lost: what comes from the books."""
+    """Messages from the store, which must not get lost."""
 
 
-class RunStartSimulation(StruckRun):
-    """A run in which shares are opened one after another."""
+class RunStartSimulation(FaultInjectionRun):
+    """A simulation in which nodes open their parts one by one."""
 
     def __init__(self, scenario: RunStartScenario) -> None:
         self.beginning = scenario.beginning
         self._unopened: dict[int, Unopened] = {}
         self._said: Counter[tuple[int, int]] = Counter()
-        """How many messages there were, by sender and receiver."""
+        """Number of messages by sender and receiver."""
         super().__init__(scenario)
 
     def submit(self, placeable: ReadyBatch) -> None:
-        """Nobody has what is ready in the beginning: the first who opens its share takes it."""
+        """Leaves the ready tasks without a node: the first one that opens its part takes them."""
         for node in list(self.members):
             self._unopened[node] = Unopened(self.members.pop(node), deque(maxlen=MOST_EARLY))
             soon = self.chance.random() < 0.5
             self.at(self.chance.uniform(0.0, 0.05 if soon else LATEST_ATTACH), self._open, node, None)
         for at in range(self.beginning.late_nodes):
-            fresh = (at + 1) * 100 * self.spec.nodes  # far from the numbers of those that come back
+            fresh = (at + 1) * 100 * self.spec.nodes  # no collision with the numbers of returning nodes
             self.at(self.chance.uniform(0.2, self.mix.until), self._join_late, fresh, None)
 
     def _join_late(self, node: int, _: None) -> None:
         self.join(node, self.spec.kind(node % self.spec.nodes))
         self._unopened[node] = Unopened(self.members.pop(node), deque(maxlen=MOST_EARLY))
         self.announce()
-        self.find_homes()
+        self.place_waiting()
         self.at(self.now + self.chance.uniform(0.0, 0.2), self._open, node, None)
         self.trace.saw("late nodes")
 
     def _open(self, node: int, _: None) -> None:
-        """As `shoal.cluster.agent.run_share.RunShare.begin` does it."""
+        """Opens a part in the same way as `shoal.cluster.agent.run_share.RunShare.begin`."""
         unopened = self._unopened.pop(node)
         self.members[node] = unopened.member
         unknown = [other for other in self.known if other != node and self.chance.random() < self.beginning.unknown]
         if unknown:
             seen = {other: self.capacity[other] for other in self.known if other not in unknown}
             self.at(self.now + self.chance.uniform(0.0, BEAT), self.reach, node, (self._see_nodes, None))
-            self.tell(node, PeersChanged(Roster(seen, seen)))
+            self.deliver(node, PeersChanged(Roster(seen, seen)))
             self.trace.saw("unknown nodes")
         taken = self.store.unowned(node)
-        self.tell(node, CapsChanged({}))
+        self.deliver(node, CapsChanged({}))
         to = self.options.submission if self.options.submission == "all" else ""
-        self.tell(node, TasksPlaced(taken.tickets, taken.holdings, to) if taken.tickets else TimePassed())
+        self.deliver(node, TasksPlaced(taken.tickets, taken.holdings, to) if taken.tickets else TimePassed())
         for action, argument in [*unopened.news, *unopened.early]:
             action(node, argument)
 
     def _see_nodes(self, node: int, _: None) -> None:
-        self.tell(node, PeersChanged(self.roster))
+        self.deliver(node, PeersChanged(self.roster))
 
     def reach(self, node: int, what: tuple[Callable[..., None], Any]) -> None:
         unopened = self._unopened.get(node)
@@ -196,10 +196,10 @@ class RunStartSimulation(StruckRun):
                 self.now + self.spec.latency + delay,
                 self.reach,
                 receiver,
-                (self.tell, PeerMessageReceived(sender, message)),
+                (self.deliver, PeerMessageReceived(sender, message)),
             )
 
 
 def run_beginning_seed(seed: int) -> ClusterTrace:
-    """Plays the scenario of a seed."""
-    return played(RunStartSimulation(draw_beginning(seed)), flag="--beginnings")
+    """Simulates the scenario of a seed."""
+    return run_checked(RunStartSimulation(draw_beginning(seed)), flag="--beginnings")

@@ -1,6 +1,7 @@
-"""A scenario: everything a simulated run of a cluster with faults depends on, drawn from one seed.
+"""Random scenarios for clusters with faults: the complete input of a simulated run, from one seed.
 
-Small on purpose, so that thousands can be run: at most a dozen nodes of a few cores, at most a few dozen tasks.
+Scenarios are small, so that thousands of them can be simulated: at most a dozen nodes with a few cores, and a few dozen
+tasks.
 """
 
 from __future__ import annotations
@@ -23,39 +24,41 @@ from shoal.sim.workloads.registry import make_workload
 
 
 class ClusterFaults(msgspec.Struct, frozen=True):
-    """Probabilities per message, attempt or result, and rates per virtual second; 0 switches a kind off."""
+    """Fault probabilities per message, attempt or result, and fault rates per virtual second; 0 disables a kind of
+    fault."""
 
     loses: float = 0.0
-    """Messages between brokers that never arrive."""
+    """Messages between schedulers that never arrive."""
     doubles: float = 0.0
     """Messages that arrive twice."""
     delays: float = 0.0
-    """Messages that take much longer than others, so that later ones overtake them."""
+    """Messages with a long delay, so that later ones overtake them."""
     fails: float = 0.0
     attempts_lost: float = 0.0
-    """Attempts that come back as lost, through no fault of their own."""
+    """Attempts that are lost for a reason outside the task."""
     echoes: float = 0.0
     """Results that are reported a second time, later."""
     slow_kills: float = 0.0
     deaths: float = 0.0
-    """A node dies; it is noticed after a lease."""
+    """A node fails; the failure is detected when its lease ends."""
     suspicions: float = 0.0
-    """A node is declared dead although it lives, and goes on for a while."""
+    """A node is declared dead although it is alive, and continues for some time."""
     slow_nodes: float = 0.0
     outages: float = 0.0
-    """The store does not answer for a while."""
+    """The store does not reply for some time."""
     full_disks: float = 0.0
     stays_full: float = 0.0
-    """Chance that a full disk stays full until the end of the run."""
+    """Probability that a full disk stays full until the end of the run."""
     capacity_changes: float = 0.0
     cancels: float = 0.0
     policy_changes: float = 0.0
     stalls: float = 0.0
-    """The loop of a node is busy for a while: what comes meanwhile is taken together, messages before timers."""
+    """The event loop of a node blocks for some time. What arrives meanwhile is then processed together, messages before
+    timers."""
     lease: float = 0.5
     """Seconds after which a silent node is declared dead."""
     until: float = 0.0
-    """From this time on nothing goes wrong any more; what is left must finish."""
+    """No faults occur after this time, and all remaining tasks must finish."""
 
 
 CALM = ClusterFaults()
@@ -63,7 +66,7 @@ STRIKES = (
     *("deaths", "suspicions", "slow_nodes", "outages", "full_disks", "capacity_changes", "cancels"),
     *("policy_changes", "stalls"),
 )
-"""The kinds that strike at a moment of their own."""
+"""The kinds of faults that occur at random times, independently of messages and attempts."""
 
 _LARGEST = {
     "loses": 0.3,
@@ -87,7 +90,8 @@ _MOST_PER_RUN = {
 
 
 def swarm(random: Random, horizon: float) -> ClusterFaults:
-    """A mix for a run that would take about `horizon` seconds without faults."""
+    """Draws a fault mix for a run of about `horizon` seconds without faults. Each kind of fault is left out at random,
+    so that rare combinations occur (swarm testing)."""
     chosen = {name: random.uniform(0.02, most) if random.random() < 0.5 else 0.0 for name, most in _LARGEST.items()}
     for name, most in _MOST_PER_RUN.items():
         chosen[name] = random.uniform(0.5, most) / horizon if random.random() < 0.4 else 0.0
@@ -99,8 +103,8 @@ def swarm(random: Random, horizon: float) -> ClusterFaults:
     )
 
 
-def fate(random: Random, mix: ClusterFaults) -> AttemptOutcome:
-    """How an attempt ends if nothing interferes."""
+def draw_outcome(random: Random, mix: ClusterFaults) -> AttemptOutcome:
+    """Draws the outcome of an attempt that is not interrupted."""
     if mix.fails and random.random() < mix.fails:
         return random.choice((AttemptOutcome.FAILED, AttemptOutcome.CRASHED))
     if mix.attempts_lost and random.random() < mix.attempts_lost:
@@ -114,16 +118,16 @@ NAMED = (
     *("fmri:volumes=6",),
 )
 ONE_IN_LABELLED = 3
-"""Seeds whose nodes carry labels, which tasks require or prefer."""
+"""One in this number of seeds has nodes with labels, which tasks require or prefer."""
 ONE_IN_CRAMPED = 4
-"""Seeds whose nodes have little room for what tasks read."""
+"""One in this number of seeds has nodes with little room for the inputs of tasks."""
 LONGEST_TASK = 0.6
 LARGEST_FILE = 20_000_000
-"""Bytes; a tenth of a second on the slowest link."""
+"""Bytes; equals a tenth of a second on the slowest link."""
 
 
 class ClusterScenario(msgspec.Struct):
-    """One run of a cluster."""
+    """The complete input of one simulated cluster run."""
 
     seed: int
     work: Work
@@ -131,15 +135,15 @@ class ClusterScenario(msgspec.Struct):
     options: SimulationOptions = SimulationOptions()
     faults: ClusterFaults = CALM
     direct: bool = True
-    """The store answers at once; otherwise its answers take time, and what a broker asks of it waits in line."""
+    """The store replies immediately; otherwise replies take time, and requests of a node are queued."""
 
     def can_lose_a_node_for_good(self) -> bool:
-        """Whether what waits on a node that starts nothing any more can always be run elsewhere."""
+        """Whether tasks of a node that starts nothing any more can always run elsewhere."""
         return self.spec.nodes > 1 and not self.spec.others and self.options.stealing.enabled
 
 
 def draw_cluster(seed: int) -> ClusterScenario:
-    """The scenario of a seed."""
+    """Draws the scenario of a seed."""
     random = Random(2 * seed)
     spec = _draw_spec(random)
     work = _draw_work(random, spec)
@@ -191,7 +195,7 @@ def _draw_spec(random: Random) -> ClusterSpec:
 
 
 def _draw_spools(random: Random, spec: ClusterSpec, work: Work) -> ClusterSpec:
-    """Disks that hold what some tasks read, and not what others do."""
+    """Draws disk sizes that are sufficient for the inputs of some tasks only."""
     needs = sorted(sum(work.file_bytes[file] for file in work.inputs_of(task)) for task in range(len(work)))
     largest = max(1, needs[-1])
 
@@ -203,10 +207,11 @@ def _draw_spools(random: Random, spec: ClusterSpec, work: Work) -> ClusterSpec:
 
 
 def _draw_labels(random: Random, spec: ClusterSpec, work: Work) -> tuple[ClusterSpec, Work]:
-    """Some nodes are of site b and some of them have a GPU; categories require one of these labels, or prefer some."""
+    """Gives labels to nodes: some are of site b, and some of these have a GPU. Categories require one of these labels,
+    or prefer some."""
     count = random.randint(1, spec.nodes - 1)
     special = random.randint(0, count)
-    kind = spec.kind(spec.nodes - 1)  # the largest, so that whatever was drawn for it fits on nodes with labels
+    kind = spec.kind(spec.nodes - 1)  # the largest kind, so that all tasks fit on nodes with labels
     there = msgspec.structs.replace(kind, labels=("site=b",))
     with_gpu = msgspec.structs.replace(kind, labels=("gpu=x", "site=b"))
     here = msgspec.structs.replace(kind, labels=("site=a",))
@@ -242,7 +247,7 @@ def _draw_work(random: Random, spec: ClusterSpec) -> Work:
 
 
 def draw_profiles(random: Random, spec: ClusterSpec) -> dict[str, Profile]:
-    """Several lanes, some as wide as the largest node; or all tasks alike."""
+    """Profiles for several lanes, some as wide as the largest node; or equal ones."""
     retries = random.choice((0, 1, 3))
     if random.random() < 0.5:
         largest = spec.kind(spec.nodes - 1).resources()

@@ -1,4 +1,5 @@
-"""What a modelled cluster consists of: in bytes, bytes per second and seconds; an infinite rate costs nothing."""
+"""Specification of a simulated cluster: nodes, links and storage, in bytes, bytes per second and seconds; with an
+infinite rate, transfers take no time."""
 
 from __future__ import annotations
 
@@ -19,26 +20,26 @@ class NodeSpec(msgspec.Struct, frozen=True):
     cores: int = 2
     memory: int = 0
     disk: int = 0
-    """0: as much as is needed. A node whose disk is full starts nothing more."""
+    """0: unlimited. A node with a full disk starts no further tasks."""
     named: tuple[tuple[str, int], ...] = ()
     """Further resources, as in `Resources.amounts`."""
     labels: tuple[str, ...] = ()
     """`KEY=VALUE` each, for tasks that require or prefer them."""
     speed: float = 1.0
     link: float = 10 * GIGABIT
-    """Of its network link, in each direction."""
+    """Rate of its network link, in each direction."""
     disk_rate: float = inf
-    """Of its disk, for what is not in the page cache."""
+    """Rate of its disk, for files that are not in the page cache."""
     page_cache: int = 0
-    """Bytes of files that are read without the disk, those used last; 0: no limit."""
+    """Size of the page cache in bytes; the least recently used files are evicted. 0: no limit."""
     dirty: int = 0
-    """Bytes that may wait in memory until the disk has written them; 0: whoever writes waits for the disk."""
+    """Maximum bytes in memory that wait to be written to disk; 0: writers wait for the disk."""
     cache: int = 0
-    """Bytes of other nodes' files that it keeps; 0: no limit; negative: it keeps none."""
+    """Maximum bytes of copies from other nodes that it keeps; 0: no limit; negative: it keeps none."""
     spool: int = 0
-    """Bytes of its disk for what its tasks read and have made; 0: as much as is needed."""
+    """Bytes of disk for inputs and outputs of tasks; 0: unlimited."""
     contention: tuple[float, ...] = ()
-    """By how much computing takes longer with 1, 2, ... tasks on the node; the last one holds for more."""
+    """Slowdown of computation with 1, 2, ... tasks on the node; the last value applies to more tasks."""
 
     def resources(self) -> Resources:
         amounts = {"cores": self.cores * FRACTION, **dict(self.named)}
@@ -50,31 +51,31 @@ class NodeSpec(msgspec.Struct, frozen=True):
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):
-    """All nodes, and what is between them."""
+    """All nodes of a cluster, and their connections."""
 
     nodes: int = 1
     node: NodeSpec = NodeSpec()
     others: tuple[tuple[int, NodeSpec], ...] = ()
-    """So many of the nodes are of another kind; they have the highest numbers."""
+    """Numbers of nodes of other kinds; they have the highest node numbers."""
     latency: float = 0.0002
-    """Of a message."""
+    """Latency of a message."""
     store_latency: float = 0.0
-    """Until the store has answered; 0: it is asked without waiting, as in a run on one node."""
+    """Latency of the store's replies; 0: the store replies immediately, as in a run on one node."""
     shared_files: bool = False
-    """All nodes see all files, on a shared file system."""
+    """All nodes have access to all files, on a shared file system."""
     shared_rate: float = inf
-    """Of the shared file system, for all nodes together; source files come from there unless a node has them."""
+    """Total rate of the shared file system. Source files come from it unless a node has them."""
     overhead: float = 0.0
-    """Seconds a core spends on each task beside it."""
+    """Overhead of a core per task, in seconds."""
 
     def check(self) -> ClusterSpec:
         if self.nodes < 1:
-            raise InputError(f"a cluster needs at least one node, not {self.nodes}", remedy="say --nodes 1 or more")
+            raise InputError(f"a cluster needs at least one node, not {self.nodes}", remedy="use --nodes 1 or more")
         for kind in [self.node, *(kind for _, kind in self.others)]:
             if kind.cores < 1:
-                raise InputError(f"a node needs at least one core, not {kind.cores}", remedy="say --cores 1 or more")
+                raise InputError(f"a node needs at least one core, not {kind.cores}", remedy="use --cores 1 or more")
             if kind.speed <= 0 or kind.link <= 0 or kind.disk_rate <= 0:
-                raise InputError("speeds and rates of a node must be larger than zero")
+                raise InputError("speeds and rates of a node must be greater than 0")
         return self
 
     def kind(self, node: int) -> NodeSpec:

@@ -1,1 +1,1 @@
-"""The workloads of the papers by name; `registry` lists them."""
+"""Workloads of published papers, by name; `registry` lists them."""

@@ -1,13 +1,13 @@
-"""The four benchmark shapes of MATRIX with the parameters of its Table 3: bag, fan-out, fan-in and pipeline.
+"""The four benchmark graphs of the MATRIX paper with the parameters of its Table 3: bag, fan-out, fan-in and pipeline.
 
-Lengths are uniform up to 100 ms and outputs uniform up to 10 MB; the degree of the fans and the length of a pipe is 10,
-and there are 1,000 tasks per core (weak scaling). A task makes one file, numbered like the task, and its children read
-it; the tasks of a bag have no files. MB is 10**6 bytes here: the paper does not say which.
+Durations are uniform up to 100 ms and outputs uniform up to 10 MB. The degree of the fans and the length of a pipeline
+are 10, and there are 1,000 tasks per core (weak scaling). A task makes one file with the task's number, which its
+children read; the tasks of a bag have no files. MB is 10**6 bytes here, since the paper does not define it.
 
-Numbers are as in the paper's own generators. Fan-out: the children of *i* are *d·i + 1* to *d·i + d*, as far as there
-are so many. Fan-in is its mirror image, *i* there being *n - 1 - i* here. Pipeline: *i* is followed by *i + 1* unless
-*i + 1* is a multiple of *d*. Edges, ranks and weights are laid out without walking the graph: a million tasks of any
-shape take a fraction of a second.
+Task numbers are those of the paper's own generators. Fan-out: the children of *i* are *d·i + 1* to *d·i + d*, as far as
+these tasks exist. Fan-in is its mirror image: its task *i* corresponds to *n - 1 - i*. Pipeline: *i* is followed by *i
++ 1* unless *i + 1* is a multiple of *d*. Edges, ranks and weights are computed without a graph traversal: a million
+tasks of any shape take a fraction of a second.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Floats: TypeAlias = NDArray[np.float64]
 Whole: TypeAlias = NDArray[np.int64]
 
 LENGTHS = 0
-"""The stream that task lengths come from."""
+"""Random stream of the task durations."""
 SIZES = 1
-"""The stream that sizes of outputs come from."""
+"""Random stream of the output sizes."""
 
 _STRETCH = 1 << 20
-"""Draws under one counter; a request need not begin at a multiple of it."""
+"""Number of values per counter of the generator; requests may begin anywhere."""
 _WORD = (1 << 64) - 1
 
 
 def uniform(seed: int, stream: int, count: int, first: int = 0) -> Floats:
-    """Draws `first` to `first + count` of the stream, evenly from 0 up to but not including 1."""
+    """Returns values `first` to `first + count` of a random stream, uniform in [0, 1)."""
     drawn = np.empty(count, dtype=np.float64)
     key = np.array([seed & _WORD, stream & _WORD], dtype=np.uint64)
     at = first
@@ -50,36 +50,36 @@ def uniform(seed: int, stream: int, count: int, first: int = 0) -> Floats:
 
 
 def floats(column: Floats) -> array[float]:
-    """The column with plain floats as elements."""
+    """Converts the column to an array with Python floats as elements."""
     plain = array("d")
     plain.frombytes(column.tobytes())
     return plain
 
 
 def numbers(column: Whole) -> array[int]:
-    """The column with plain ints as elements, 32 bits each: for tasks, files and counts."""
+    """Converts the column to an array of 32-bit integers: for tasks, files and counts."""
     plain = array("i")
     plain.frombytes(column.astype(np.int32).tobytes())
     return plain
 
 
 def sizes(column: Whole) -> array[int]:
-    """The column with plain ints as elements, 64 bits each: for bytes."""
+    """Converts the column to an array of 64-bit integers: for bytes."""
     plain = array("q")
     plain.frombytes(column.astype(np.int64).tobytes())
     return plain
 
 
 def sums(start: Whole, values: Whole) -> Whole:
-    """For each row `values[start[i]:start[i + 1]]` its sum; an empty row has 0."""
+    """The sum of each row `values[start[i]:start[i + 1]]`; 0 for an empty row."""
     running = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(values, dtype=np.int64)))
     return running[start[1:]] - running[start[:-1]]
 
 
 LONGEST = 0.1
-"""Seconds."""
+"""Maximum duration in seconds."""
 LARGEST = 10_000_000
-"""Bytes of output."""
+"""Maximum output in bytes."""
 DEGREE = 10
 
 
@@ -98,7 +98,7 @@ def bag(seed: int, tasks: int, longest: float = LONGEST) -> Work:
 
 
 def fan_out(seed: int, tasks: int, degree: int = DEGREE, longest: float = LONGEST, largest: int = LARGEST) -> Work:
-    """A tree: one task at first, and each task is read by `degree` others."""
+    """A tree from one task to many: `degree` tasks read the output of each task."""
     edges = tasks - 1
     number = np.arange(tasks + 1, dtype=np.int64)
     return _work(
@@ -113,7 +113,7 @@ def fan_out(seed: int, tasks: int, degree: int = DEGREE, longest: float = LONGES
 
 
 def fan_in(seed: int, tasks: int, degree: int = DEGREE, longest: float = LONGEST, largest: int = LARGEST) -> Work:
-    """The tree the other way round: each task reads `degree` others, and all ends in one."""
+    """The mirrored tree, from many tasks to one: each task reads the outputs of `degree` others."""
     edges = tasks - 1
     number = np.arange(tasks + 1, dtype=np.int64)
     return _work(
@@ -128,7 +128,7 @@ def fan_in(seed: int, tasks: int, degree: int = DEGREE, longest: float = LONGEST
 
 
 def pipeline(seed: int, tasks: int, degree: int = DEGREE, longest: float = LONGEST, largest: int = LARGEST) -> Work:
-    """Chains of `degree` tasks beside each other; the last may be shorter."""
+    """Parallel chains of `degree` tasks; the last chain may be shorter."""
     number = np.arange(tasks, dtype=np.int64)
     behind = np.minimum(number - number % degree + degree, tasks) - 1 - number
     followed = behind > 0
@@ -154,7 +154,7 @@ def _work(
     inputs: Whole,
     rank: Whole,
 ) -> Work:
-    """The columns as plain arrays, with lengths and sizes drawn for them."""
+    """Builds the work from its columns, with random durations and sizes."""
     seed, longest, largest = drawn
     tasks = len(rank)
     file_bytes = (uniform(seed, SIZES, tasks) * (largest + 1)).astype(np.int64)
@@ -178,7 +178,7 @@ def _work(
 
 
 def _tree_depth(tasks: int, degree: int) -> Whole:
-    """Edges between each task of the tree and its root; levels are contiguous."""
+    """Number of edges between each task of the tree and its root; levels are contiguous."""
     depth = np.zeros(tasks, dtype=np.int64)
     level, begin, width = 0, 0, 1
     while begin < tasks:
@@ -188,11 +188,11 @@ def _tree_depth(tasks: int, degree: int) -> Whole:
 
 
 def _tree_height(tasks: int, degree: int) -> Whole:
-    """Edges on the longest path below each task; the leftmost path is one of the longest."""
+    """Number of edges on the longest path below each task; the leftmost path is one of the longest."""
     height = np.zeros(tasks, dtype=np.int64)
     with_children = tasks
     while with_children > 1:
-        # Those whose first child, d·i + 1, is among the tasks counted last.
+        # Tasks whose first child, d·i + 1, has a child itself in the previous iteration.
         with_children = (with_children - 2) // degree + 1
         height[:with_children] += 1
     return height

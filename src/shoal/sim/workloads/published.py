@@ -1,17 +1,19 @@
-"""Copyfile and the Montage of 2,707 tasks: the two workflows that Pwrake's orders and placement were measured with.
+"""Workloads of published papers: fMRI and molecular dynamics (Swift), image stacking and all-pairs (data diffusion),
+Copyfile and Montage (Pwrake).
 
-Copyfile is 100 files of 3 GiB, each copied by a task A and the copy again by a task B. It computes nothing: all its
-time is reading and writing, which the modelled cluster adds.
+Copyfile is 100 files of 3 GiB. A task A copies each of them, and a task B copies the copy. Tasks compute nothing: all
+their time is input and output, which the simulated cluster adds.
 
-Of the Montage only totals are printed: 421 input images of 2.52 MB, 2,707 tasks, 4,720 intermediate images, 63.5 GB.
-With the stages of the program's Rakefile of that time, the counts leave one solution that has a grid of tiles: 1,175
-overlaps and 12 x 19 tiles. The images are frames of the SDSS camera (2048 x 1489 pixels, 14 columns of 30 with every
-other column half a frame higher, and one more), which gives those overlaps, 62.8 GB, and who reads what.
+Of Pwrake's Montage only totals are published: 421 input images of 2.52 MB, 2,707 tasks, 4,720 intermediate images, 63.5
+GB. With the stages of the program's Rakefile of that time, these counts have one solution with a grid of tiles: 1,175
+overlaps and 12 x 19 tiles. The images are frames of the SDSS camera (2048 x 1489 pixels, 14 columns of 30, every other
+column half a frame higher, and one additional frame). This layout gives those overlaps, 62.8 GB, and the inputs of each
+task.
 
-Guesses, because the papers have them only in figures: the seconds of each stage (`STAGES`), their spread of 15 %, and
-that the inputs lie evenly but in no order on the nodes. A table of images comes before the coverage checks: of the
-projected ones in the Rakefile from April 2014 on, and in the one before it, with which the published runs were probably
-made, of the corrected ones, so that all of these must be there before the first tile is begun.
+Three things are estimates, because the papers show them in figures only: the seconds of each stage (`STAGES`), their
+spread of 15 %, and the even random distribution of the inputs over the nodes. A table of images precedes the coverage
+checks. In the Rakefile from April 2014 on, it lists the projected images. In the version before, which the published
+runs probably used, it lists the corrected ones, so all of these must exist before the first tile starts.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from shoal.sim.workloads.matrix import numbers
 
 
 class StageBuilder:
-    """Takes files and tasks in any order that has producers before consumers."""
+    """Builds a `Work` from files and tasks; producers must be added before consumers."""
 
     def __init__(self, random: Random, stages: Mapping[str, float], spread: float) -> None:
-        """Lengths are drawn evenly around the mean seconds of a stage, at most the share `spread` away from it."""
+        """Durations are uniform around the mean seconds of a stage, with the relative range `spread`."""
         self._random = random
         self._stages = stages
         self._number = {stage: number for number, stage in enumerate(stages)}
@@ -46,13 +48,14 @@ class StageBuilder:
         self._file_home = array("i")
 
     def file(self, size_bytes: int, home: int = EVERYWHERE) -> int:
-        """A source file, or with no home given one that a task makes or that lies on the shared file system."""
+        """Adds a file: with a home, a source file on that node; without, an output of a task or a file on the shared
+        file system."""
         self._file_bytes.append(size_bytes)
         self._file_home.append(home)
         return len(self._file_bytes) - 1
 
     def task(self, stage: str, reads: Sequence[int], makes_bytes: Sequence[int]) -> list[int]:
-        """A task of the stage; returns the files it makes, one for each size."""
+        """Adds a task of the stage; returns the files it makes, one for each size."""
         made = [self.file(size_bytes) for size_bytes in makes_bytes]
         self._seconds.append(self._stages[stage] * self._random.uniform(1 - self._spread, 1 + self._spread))
         self._category.append(self._number[stage])
@@ -61,7 +64,7 @@ class StageBuilder:
         return made
 
     def work(self, name: str) -> Work:
-        """All that was added; the builder must not be used afterwards."""
+        """Returns the finished work; the builder must not be used afterwards."""
         return assemble(
             name,
             self._seconds,
@@ -93,13 +96,13 @@ MOLDYN_STAGES: dict[str, float] = {
 }
 MOLECULES = 50
 KINDS, WINDOWS, ANALYSES = 3, 68, 9
-"""Of each molecule: kinds of interaction, windows sampled over all of them, and tasks that analyse windows. The number
-of analyses is a multiple of that of kinds, so an analysis sees windows of one kind."""
+"""For each molecule: kinds of interaction, windows sampled over all of them, and tasks that analyse windows. The number
+of analyses is a multiple of the number of kinds, so each analysis reads windows of one kind."""
 STRUCTURE_BYTES, STATE_BYTES, ENERGIES_BYTES, TABLE_BYTES = 50_000, 2_000_000, 500_000, 10_000
 
 
 def fmri(seed: int, volumes: int = VOLUMES) -> Work:
-    """Four stages for each volume; the aligning of every volume also reads the first one."""
+    """Four stages for each volume; the alignment of every volume also reads the first one."""
     maker = StageBuilder(Random(seed), FMRI_STAGES, SWIFT_SPREAD)
     raw = [maker.file(VOLUME_BYTES, home) for home in range(volumes)]
     turned = [maker.task("reorient-y", [file], [VOLUME_BYTES]) for file in raw]
@@ -115,7 +118,7 @@ def fmri(seed: int, volumes: int = VOLUMES) -> Work:
 
 
 def moldyn(seed: int, molecules: int = MOLECULES) -> Work:
-    """Eight stages: the first is common to all molecules, the others are a fan of each molecule's own."""
+    """Eight stages: the first is common to all molecules, the others form a fan for each molecule."""
     maker = StageBuilder(Random(seed), MOLDYN_STAGES, SWIFT_SPREAD)
     library = maker.file(molecules * STRUCTURE_BYTES)
     annotated = maker.task("annotate", [library], [molecules * TABLE_BYTES])
@@ -147,7 +150,7 @@ STAGES: dict[str, float] = {
     "mAddShrunk": 1.0,
     "mJPEG": 1.0,
 }
-"""Stages in the order of their first tasks, with the mean seconds that one task computes."""
+"""Stages in the order of their first tasks, with the mean compute seconds of one task."""
 SPREAD = 0.15
 
 WIDTH, HEIGHT = 2048, 1489
@@ -156,7 +159,7 @@ COLUMNS, ROWS = 14, 30
 TILE_COLUMNS, TILE_ROWS = 12, 19
 TILE_BORDER = 10
 SHRINKING = 400
-"""Pixels that become one."""
+"""Number of pixels that are merged into one."""
 PIXEL_BYTES, HEADER_BYTES, RAW_BYTES = 8, 5760, 2_520_000
 
 Box = tuple[float, float, float, float]
@@ -164,7 +167,7 @@ Box = tuple[float, float, float, float]
 
 
 def copyfile(seed: int, files: int = FILES, file_bytes: int = FILE_BYTES) -> Work:
-    """First the tasks A of all files, then the tasks B."""
+    """All tasks A, then all tasks B."""
     homes = list(range(files))
     Random(seed).shuffle(homes)
     return assemble(
@@ -180,9 +183,9 @@ def copyfile(seed: int, files: int = FILES, file_bytes: int = FILE_BYTES) -> Wor
 
 
 def montage(seed: int, scale: float = 1.0, *, of_2013: bool = False) -> Work:
-    """The mosaic; `scale` makes it taller or shorter and leaves its width and its stages as they are.
+    """The mosaic; `scale` changes its height, while its width and stages stay the same.
 
-    `of_2013`: the table before the coverage checks is that of the corrected images.
+    `of_2013`: the table before the coverage checks lists the corrected images.
     """
     random = Random(seed)
     sky = _Sky(max(1, round(ROWS * scale)))
@@ -220,7 +223,7 @@ def _image_bytes(pixels: int) -> int:
 
 
 class _Sky:
-    """Where the frames lie: column by column, then one more above the first column."""
+    """Positions of the frames: column by column, then one more above the first column."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -238,7 +241,7 @@ class _Sky:
         return x, y, x + WIDTH, y + HEIGHT
 
     def under(self, box: Box) -> list[int]:
-        """The frames that have pixels inside the box; looks only at the rows and columns that may."""
+        """The frames that overlap with the box; searches only the rows and columns in reach."""
         found = []
         for column in range(int((box[0] - WIDTH) // COLUMN_PITCH), int(box[2] // COLUMN_PITCH) + 1):
             for row in range(int((box[1] - HEIGHT) // ROW_PITCH) - 1, int(box[3] // ROW_PITCH) + 1):
@@ -248,7 +251,7 @@ class _Sky:
         return sorted(found)
 
     def overlaps(self) -> Iterator[tuple[int, int, int]]:
-        """Pairs of frames that share pixels, and how many."""
+        """Pairs of overlapping frames, and their number of common pixels."""
         for frame in range(len(self.corners)):
             box = self.box(frame)
             for other in self.under(box):
@@ -256,7 +259,7 @@ class _Sky:
                     yield frame, other, int(_common_pixels(box, self.box(other)))
 
     def tiles(self, tile_rows: int) -> Iterator[Box]:
-        """The mosaic cut into equal tiles, each with a border around it."""
+        """Divides the mosaic into equal tiles, each with a border around it."""
         width, height = self.width / TILE_COLUMNS, self.height / tile_rows
         for column in range(TILE_COLUMNS):
             for row in range(tile_rows):
@@ -281,7 +284,7 @@ FILES_AND_TASKS: dict[float, tuple[int, int]] = {
     20: (2_025, 40_460),
     30: (790, 23_695),
 }
-"""For each locality, how many files and tasks there are."""
+"""Number of files and tasks for each locality."""
 
 SECONDS = 0.158
 IMAGE_BYTES = 2_000_000
@@ -292,9 +295,9 @@ ADDING_SECONDS = 0.001
 def stacking(
     seed: int, locality: float = 30, tasks: int | None = None, nodes: int | None = None, aggregate: bool = False
 ) -> Work:
-    """The workload of one locality, or as many `tasks` of it with files in proportion.
+    """The workload of one locality, or `tasks` of it with a proportional number of files.
 
-    With `nodes`, the files lie on so many of the nodes; without, on all there are.
+    With `nodes`, the files are on that number of nodes; otherwise on all nodes.
     """
     if locality not in FILES_AND_TASKS:
         known = ", ".join(f"{at:g}" for at in FILES_AND_TASKS)
@@ -332,7 +335,7 @@ def all_pairs(
     file_bytes: int = STACKING_FILE_BYTES,
     nodes: int | None = None,
 ) -> Work:
-    """The tasks of a square of `side` x `side`; with `nodes`, the files lie on so many of the nodes."""
+    """The tasks of a `side` x `side` comparison; with `nodes`, the files are on that number of nodes."""
     tasks, files = side * side, 2 * side
     position = np.arange(side, dtype=np.int64)
     inputs = np.stack((np.repeat(position, side), np.tile(position + side, side)), axis=1)

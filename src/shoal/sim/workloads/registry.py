@@ -1,7 +1,7 @@
-"""The workloads by name, with their parameters, and the way from what a user types to a `Work`.
+"""Registry of the workloads: names, parameters, and the parser of specifications such as
+`pipeline:tasks=20000,degree=10`.
 
-A user types `pipeline:tasks=20000,degree=10`. What a workload is made of is left to the module of its family, which is
-loaded when it is asked for.
+The module of a workload is imported when it is used for the first time.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from shoal.core.work import Work
 from shoal.errors import InputError
 
 MOST_TASKS = 100_000_000
-"""What fits into the memory of a large machine."""
+"""About what fits into the memory of a large machine."""
 
 Value = int | float | None
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One thing that can be set; between `least` and `most`, both included."""
+    """A parameter of a workload, in the range from `least` to `most` inclusive."""
 
     name: str
     default: Value
-    """None: the meaning says what holds if it is not given."""
+    """None: `meaning` describes the default."""
     meaning: str
     least: float = 1
     most: float = MOST_TASKS
     kind: str = "count"
-    """`count` is a whole number, `number` may have a fraction, `size` is bytes such as 12M."""
+    """`count` is an integer, `number` a float, `size` a number of bytes such as 12M."""
 
     def read(self, text: str, workload: str) -> Value:
-        """The value a user wrote, or an error that says what is wanted."""
+        """Parses a user's value; raises InputError with what is expected."""
         what = f"{self.name} of the workload {workload}"
         if self.kind == "size":
             value: float = parse_size(text, what)
@@ -44,7 +44,7 @@ class Parameter(msgspec.Struct, frozen=True):
                 wanted = "a whole number" if self.kind == "count" else "a number"
                 raise InputError(f"{what} must be {wanted}, not {text!r}") from None
         if not self.least <= value <= self.most:
-            raise InputError(f"{what} must be from {self.least:,} to {self.most:,}, not {text}")
+            raise InputError(f"{what} must be between {self.least:,} and {self.most:,}, not {text}")
         return value
 
 
@@ -61,7 +61,7 @@ class WorkloadValues:
         return value
 
     def perhaps(self, name: str) -> int | None:
-        """A whole number, or None if it was not given and has no default."""
+        """An integer, or None if it was not given and has no default."""
         value = self._values[name]
         assert value is None or isinstance(value, int), name
         return value
@@ -73,7 +73,7 @@ class WorkloadValues:
 
 
 class WorkloadDescription(msgspec.Struct, frozen=True):
-    """What there is to know about a workload before it is made."""
+    """Description of a workload, without importing its module."""
 
     summary: str
     parameters: tuple[Parameter, ...]
@@ -81,18 +81,18 @@ class WorkloadDescription(msgspec.Struct, frozen=True):
 
 
 def make_workload(text: str, seed: int) -> Work:
-    """The workload that `text` asks for; a `seed=` in the text goes before the other."""
+    """Creates the workload that `text` specifies; a `seed=` in the text has priority over the argument."""
     name, _, rest = (part.strip() for part in text.partition(":"))
     description = WORKLOADS.get(name)
     if description is None:
-        raise InputError(f"there is no workload {name!r}", remedy=f"the workloads are {', '.join(WORKLOADS)}")
+        raise InputError(f"unknown workload {name!r}", remedy=f"use one of {', '.join(WORKLOADS)}")
     known = {parameter.name: parameter for parameter in (*description.parameters, SEED)}
     values: dict[str, Value] = {}
     for setting in rest.split(",") if rest else ():
         key, equals, value = (part.strip() for part in setting.partition("="))
         if key not in known:
-            what = f"has no parameter {key!r}" if key else "is given an empty parameter"
-            raise InputError(f"the workload {name} {what}", remedy=f"it has {_listed(known.values())}")
+            what = f"has no parameter {key!r}" if key else "has an empty parameter"
+            raise InputError(f"the workload {name} {what}", remedy=f"its parameters are {_listed(known.values())}")
         if not equals or not value:
             raise InputError(f"{key} of the workload {name} has no value", remedy=f"write {name}:{key}=VALUE")
         if key in values:
@@ -105,7 +105,7 @@ def make_workload(text: str, seed: int) -> Work:
 
 
 def _whole(text: str) -> int:
-    """Also 1e6 is a whole number."""
+    """Parses an integer; accepts forms such as 1e6, too."""
     try:
         return int(text)
     except ValueError:
@@ -189,16 +189,16 @@ def _moldyn(given: WorkloadValues) -> Work:
 
 
 TASKS_PER_CORE = 1000
-"""Of the MATRIX shapes: weak scaling."""
+"""Tasks per core of the MATRIX graphs (weak scaling)."""
 _LONG = 10 * 365 * 86400
 _LARGE = 2**50
 
-SEED = Parameter("seed", None, "seed of what is drawn; that of the command", least=0, most=2**64 - 1)
-_TASKS = Parameter("tasks", None, f"number of tasks; {TASKS_PER_CORE} for each core")
-_CORES = Parameter("cores", 2, "cores the number of tasks is for", most=MOST_TASKS // TASKS_PER_CORE)
-_LONGEST = Parameter("seconds", 0.1, "length of the longest task; lengths are uniform", 0, _LONG, "number")
-_OUTPUT = Parameter("output", 10_000_000, "largest output; sizes are uniform", 0, _LARGE, "size")
-_NODES = Parameter("nodes", None, "number of nodes the files lie on; all there are", most=10_000_000)
+SEED = Parameter("seed", None, "random seed; default: that of the command", least=0, most=2**64 - 1)
+_TASKS = Parameter("tasks", None, f"number of tasks; default: {TASKS_PER_CORE} per core")
+_CORES = Parameter("cores", 2, "cores; determines the default of tasks", most=MOST_TASKS // TASKS_PER_CORE)
+_LONGEST = Parameter("seconds", 0.1, "maximum task duration; durations are uniform", 0, _LONG, "number")
+_OUTPUT = Parameter("output", 10_000_000, "maximum output size; sizes are uniform", 0, _LARGE, "size")
+_NODES = Parameter("nodes", None, "number of nodes that have the files; default: all", most=10_000_000)
 
 
 def _degree(least: int, meaning: str) -> Parameter:
@@ -209,41 +209,41 @@ WORKLOADS: dict[str, WorkloadDescription] = {
     "bag": WorkloadDescription("independent tasks without files", (_TASKS, _CORES, _LONGEST), _bag),
     "fan-out": WorkloadDescription(
         "a tree from one task to many",
-        (_TASKS, _CORES, _degree(2, "tasks that read the output of one"), _LONGEST, _OUTPUT),
+        (_TASKS, _CORES, _degree(2, "number of tasks that read each output"), _LONGEST, _OUTPUT),
         _fan_out,
     ),
     "fan-in": WorkloadDescription(
         "a tree from many tasks to one",
-        (_TASKS, _CORES, _degree(2, "outputs that one task reads"), _LONGEST, _OUTPUT),
+        (_TASKS, _CORES, _degree(2, "number of outputs that each task reads"), _LONGEST, _OUTPUT),
         _fan_in,
     ),
     "pipeline": WorkloadDescription(
-        "chains beside each other",
-        (_TASKS, _CORES, _degree(1, "tasks in a chain"), _LONGEST, _OUTPUT),
+        "parallel chains",
+        (_TASKS, _CORES, _degree(1, "number of tasks in a chain"), _LONGEST, _OUTPUT),
         _pipeline,
     ),
     "stacking": WorkloadDescription(
-        "image stacking: each task reads one of the images that lie on the nodes",
+        "image stacking: each task reads one image from the nodes' disks",
         (
             Parameter("locality", 30, "tasks per image: 1, 1.38, 2, 3, 4, 5, 10, 20 or 30", most=30, kind="number"),
-            Parameter("tasks", None, "number of tasks; the one the paper has for the locality", most=10_000_000),
+            Parameter("tasks", None, "number of tasks; default: that of the paper", most=10_000_000),
             _NODES,
-            Parameter("aggregate", 0, "1: a last task reads all outputs", least=0, most=1),
+            Parameter("aggregate", 0, "1: a final task reads all outputs", least=0, most=1),
         ),
         _stacking,
     ),
     "all-pairs": WorkloadDescription(
-        "each file of one set compared with each of another",
+        "compares each file of one set with each of another",
         (
             Parameter("side", 500, "number of files in each set", most=10_000),
-            Parameter("seconds", 0.1, "length of each task", 0, _LONG, "number"),
+            Parameter("seconds", 0.1, "duration of each task", 0, _LONG, "number"),
             Parameter("file", 12_000_000, "size of each file", 0, _LARGE, "size"),
             _NODES,
         ),
         _all_pairs,
     ),
     "copyfile": WorkloadDescription(
-        "files that are copied, and the copies copied again; all reading and writing",
+        "copies files, and then the copies; input and output only",
         (
             Parameter("files", 100, "number of files", most=1_000_000),
             Parameter("file", 3 * 2**30, "size of each file", 0, _LARGE, "size"),
@@ -252,11 +252,11 @@ WORKLOADS: dict[str, WorkloadDescription] = {
     ),
     "montage-pwrake": WorkloadDescription(
         "a mosaic of 421 images in 2,707 tasks",
-        (Parameter("scale", 1, "how much taller the mosaic is", 0.01, 1000, "number"),),
+        (Parameter("scale", 1, "factor for the height of the mosaic", 0.01, 1000, "number"),),
         _montage,
     ),
     "fmri": WorkloadDescription(
-        "brain volumes through four stages, aligned with the first",
+        "brain volumes in four stages, aligned with the first volume",
         (Parameter("volumes", 120, "number of volumes", most=1_000_000),),
         _fmri,
     ),
@@ -266,4 +266,4 @@ WORKLOADS: dict[str, WorkloadDescription] = {
         _moldyn,
     ),
 }
-"""By the name that a user types."""
+"""By name in the specification."""

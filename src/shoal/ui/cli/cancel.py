@@ -37,11 +37,11 @@ def execute(arguments: argparse.Namespace) -> int:
     named, tasks = split_words(arguments.words, arguments.workflow)
     path = os.path.abspath(choose_workflow(named))
     workspace = Workspace(path)
-    if os.path.exists(workspace.farmed) and workspace.holder() is None:
+    if os.path.exists(workspace.net_note) and workspace.holder() is None:
         return _end_net(workspace, tasks, forget=arguments.forget)
     if arguments.forget:
         return _forget(workspace, tasks)
-    if workspace.holder() is None and os.path.exists(workspace.brought):
+    if workspace.holder() is None and os.path.exists(workspace.submission_note):
         return _cancel_on_cluster(workspace, path, tasks)
     if tasks and workspace.holder() is not None:
         tasks = names_in_run(workspace, path, tasks)

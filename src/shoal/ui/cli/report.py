@@ -109,7 +109,7 @@ def data_of(word: str) -> dict[str, Any]:
     import time
 
     from shoal.execution.run_selection import open_run, split_run
-    from shoal.ledger.cluster_notes import is_brought
+    from shoal.ledger.cluster_notes import is_submitted
     from shoal.ledger.status import Follower, RunPhase, listen
     from shoal.ui.report.data import run_data
 
@@ -121,15 +121,15 @@ def data_of(word: str) -> dict[str, Any]:
     listen(view, workspace, is_live)
     predicted = None
     if number is None and view.end is not None and len(view.attempts) <= _MOST_FORESEEN:
-        from shoal.sim.forecast import foreseen as predict
+        from shoal.sim.forecast import expected_makespan as predict
 
-        follower = Follower(workspace, passes_idle=True)
+        follower = Follower(workspace, skip_idle=True)
         ended = follower.refresh() is RunPhase.ENDED
         if ended and follower.state.start is not None and follower.state.start.run == view.start.run:
             predicted = predict(workspace, follower.state)
     now = time.time() if is_live else None
     found = run_data(view, workflow=printable(os.path.basename(workspace.workflow)), now=now, predicted=predicted)
-    if number is None and not is_live and view.goes_on_elsewhere() and is_brought(workspace):
+    if number is None and not is_live and view.may_continue_on_cluster() and is_submitted(workspace):
         found["run"]["outcome"] = RunPhase.AWAY.value
     return found
 

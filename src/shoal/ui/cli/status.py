@@ -98,7 +98,7 @@ def _list(names: list[str], as_json: bool) -> int:
     now = time.time()
     found = []
     for name in names:
-        follower = Follower(Workspace(name), passes_idle=True)
+        follower = Follower(Workspace(name), skip_idle=True)
         found.append((name, follower, follower.refresh()))
     if as_json:
         rows = [
@@ -122,7 +122,7 @@ def _show(workspace: Workspace, arguments: argparse.Namespace) -> int:
 
     if arguments.plot is not None:
         _check_plot(workspace, arguments.plot)
-    follower = Follower(workspace, keeps_all=arguments.tasks, passes_idle=True)
+    follower = Follower(workspace, keeps_all=arguments.tasks, skip_idle=True)
     screen = Screen(sys.stdout)
     while True:
         phase = follower.refresh()
@@ -229,6 +229,6 @@ def _predicted(follower: Follower, phase: RunPhase) -> float | None:
 
     if phase is not RunPhase.ENDED:
         return None
-    from shoal.sim.forecast import foreseen
+    from shoal.sim.forecast import expected_makespan
 
-    return foreseen(follower.workspace, follower.state)
+    return expected_makespan(follower.workspace, follower.state)

@@ -228,7 +228,9 @@ def nodes_as_data(follower: Follower, phase: RunPhase) -> list[dict[str, Any]]:
         return [_node(state.start.host, len(state.done), running, dict(state.start.node))]
     found = []
     for number, node in state.nodes.items():
-        running = (node.stands.running or 0) if node.stands is not None and phase is RunPhase.RUNNING else 0
+        running = (
+            (node.current_report.running or 0) if node.current_report is not None and phase is RunPhase.RUNNING else 0
+        )
         found.append(_node(node.name, state.done_on.get(number, 0), running, node.resources))
     return found
 

@@ -47,7 +47,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if number is not None:
         number = numbered_run(workspace, path, number)
     with FullScreen(screen) as full:
-        return _show(Watch(workspace, number, passes_idle=True), screen, full)
+        return _show(Watch(workspace, number, skip_idle=True), screen, full)
 
 
 def _check_terminal(screen: Screen) -> None:

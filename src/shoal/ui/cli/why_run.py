@@ -111,7 +111,7 @@ class RecordedRun:
     def _explain_wait(self, task: int) -> Answer:
         """Why a ready task is queued: the throttle, or a resource of which too little is free."""
         state, profile = self._state, self._graph.profile_of(task)
-        held = state.held_back(profile.category)
+        held = state.limiting_decision(profile.category)
         if held is not None:
             running = state.running_of(profile.category) if held.category else state.running_now()
             return Answer(task, WaitCause.THROTTLE, cap=Cap(held.category, held.cap, running, held.reason))
@@ -410,7 +410,7 @@ def _explain_whole(path: str, words: list[str], follower: Follower, phase: RunPh
 
 def on_cluster(workspace: Workspace) -> bool:
     """Whether the run is on a cluster and its results have not been fetched yet."""
-    return os.path.exists(workspace.brought)
+    return os.path.exists(workspace.submission_note)
 
 
 def _ask(workspace: Workspace, wanted: str | None, state: RunStatus) -> tuple[ExplainReply, str]:

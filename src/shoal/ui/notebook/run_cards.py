@@ -125,7 +125,7 @@ def _lost(view: RunView, shown: ShownCategories, edges: Floats) -> Floats:
 
 def _rows(view: RunView, shown: ShownCategories, now: float | None) -> list[CardRow]:
     place = {name: int(shown.place[code]) for code, name in enumerate(view.categories)}
-    codes = view.category_of(np.array(list(view.running) if view.goes_on(now) else [], np.int64))
+    codes = view.category_of(np.array(list(view.running) if view.is_in_progress(now) else [], np.int64))
     running = np.bincount(codes[codes >= 0], minlength=len(view.categories))
     of = {name: int(running[code]) for code, name in enumerate(view.categories)}
     return [

@@ -91,7 +91,7 @@ class RunSource:
         self.tell: Callable[[Card], None] | None = None
         """Shows the progress while a large ledger is read."""
         self._last_report = time.monotonic()
-        self._watch = Watch(workspace, number, passes_idle=process is None)
+        self._watch = Watch(workspace, number, skip_idle=process is None)
         self._watch.reading = self._reading
         self._number: int | None = None
         """Number of the run started by this program, once it has begun."""

@@ -621,7 +621,7 @@ def _refuse_unfinished(workspace: Workspace, view: RunView) -> None:
     holder = workspace.holder()
     if view.end is None and holder is not None and view.start is not None and holder.run == view.start.run:
         raise InputError(f"{name} is running", remedy="wait for it, or stop it with 'shoal cancel'")
-    left = view.end.outcome == DETACHED if view.end is not None else os.path.exists(workspace.brought)
+    left = view.end.outcome == DETACHED if view.end is not None else os.path.exists(workspace.submission_note)
     if left:
         raise InputError(
             f"{name} was detached on a cluster, and its ledger does not contain the results",

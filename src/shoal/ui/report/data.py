@@ -17,7 +17,7 @@ from shoal.core.resources import show_amount
 from shoal.ledger.records import decodable_parts
 from shoal.ledger.views.progress import progress
 from shoal.ledger.views.run import RunView
-from shoal.ledger.views.tables import TimeFigures, category_rows, failure_causes, figures, moved, node_rows
+from shoal.ledger.views.tables import TimeFigures, category_rows, failure_causes, figures, node_rows, transfer_totals
 from shoal.ledger.views.timeline import (
     PIXELS,
     ROWS,
@@ -113,7 +113,7 @@ def files_data(view: RunView) -> dict[str, Any]:
         "made": short(float(rows.made[rows.outcome == 0].sum(dtype=np.float64))) if len(rows) else 0,
         "read": rows.read,
         "written": rows.written,
-        **msgspec.structs.asdict(moved(view)),
+        **msgspec.structs.asdict(transfer_totals(view)),
     }
 
 
@@ -144,7 +144,7 @@ def run_data(
         critical_path(view, needs) if view.links else None,
         replay(view, needs, over_time),
         predicted,
-        view.goes_on(now),
+        view.is_in_progress(now),
     )
     slots = slots_of(view, now)
     places = {name: int(shown.place[code]) for code, name in enumerate(view.categories)}
@@ -187,7 +187,7 @@ def _run(view: RunView, workflow: str, now: float | None) -> dict[str, Any]:
         "targets": decodable_parts(start.targets),
         "began": start.time,
         "until": view.until(now),
-        "outcome": end.outcome if end is not None else "running" if view.goes_on(now) else "killed",
+        "outcome": end.outcome if end is not None else "running" if view.is_in_progress(now) else "killed",
         "cluster": view.is_cluster(),
         "nodes": len(view.nodes),
         "linked": bool(view.links),

@@ -26,7 +26,7 @@ class Api:
     """The page source of one run."""
 
     def __init__(self, workspace: Workspace, number: int | None = None) -> None:
-        self.watch = Watch(workspace, number, passes_idle=True)
+        self.watch = Watch(workspace, number, skip_idle=True)
         self.board = Board()
         self.refresher = Refresher(self.watch, self.board)
         self.refresher.start()

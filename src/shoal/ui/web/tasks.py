@@ -12,7 +12,7 @@ from shoal.execution.processes.process_table import all_pids
 from shoal.execution.processes.sampler import TreeProcess, read_process, traffic_of
 from shoal.execution.processes.usage_series import UsagePoint, unpack
 from shoal.ledger.bulk_reader import courses_of, ends_of
-from shoal.ledger.records import NONE_ASKED, TasksLinked, TaskStarted
+from shoal.ledger.records import NONE_REQUESTED, TasksLinked, TaskStarted
 from shoal.ledger.views.attempts import Array, Ints
 from shoal.ledger.views.timeline import node_name
 from shoal.ledger.workspace import Workspace
@@ -113,8 +113,8 @@ def task_data(watch: Watch, task: int) -> dict[str, Any] | None:
 def _declared(view: WatchedRun, task: int, code: int) -> dict[str, int]:
     """Resources that its category declares, with the cores that the task itself declares."""
     found = dict(view.declared.get(view.categories[code], {})) if code >= 0 else {}
-    for asked in view.apart.among(np.array([task]))[1].tolist():
-        if asked == NONE_ASKED:
+    for asked in view.special_cores.among(np.array([task]))[1].tolist():
+        if asked == NONE_REQUESTED:
             found.pop("cores", None)
         else:
             found["cores"] = asked

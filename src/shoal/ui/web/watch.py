@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from shoal.ledger.bulk_reader import Frames, LedgerTail, last_run, read_into
-from shoal.ledger.cluster_notes import is_brought
+from shoal.ledger.cluster_notes import is_submitted
 from shoal.ledger.records import RunStarted, TasksLinked, TasksPlanned, decodable
 from shoal.ledger.status import RunPhase, listen
 from shoal.ledger.views.doomed_tasks import pieces
@@ -68,11 +68,11 @@ class _ReportingTail(LedgerTail):
 class Watch:
     """One workflow's latest run, or the run with a given number."""
 
-    def __init__(self, workspace: Workspace, number: int | None = None, *, passes_idle: bool = False) -> None:
-        """`passes_idle`: show the latest run that had something to do, if there is one."""
+    def __init__(self, workspace: Workspace, number: int | None = None, *, skip_idle: bool = False) -> None:
+        """`skip_idle`: show the latest run that had something to do, if there is one."""
         self.workspace = workspace
         self.number = number
-        self._passes_idle = passes_idle and number is None
+        self._passes_idle = skip_idle and number is None
         self.lock = threading.RLock()
         self.view = self._new_view()
         self.live = False
@@ -90,7 +90,7 @@ class Watch:
         return decodable(os.path.basename(self.workspace.workflow))
 
     def _new_view(self) -> WatchedRun:
-        return WatchedRun(passes_idle=self._passes_idle)
+        return WatchedRun(skip_idle=self._passes_idle)
 
     def _new_tail(self) -> LedgerTail:
         return _ReportingTail(self.workspace.ledger, lambda offset: self.reading(offset))
@@ -111,7 +111,7 @@ class Watch:
     def _refresh(self) -> None:
         # The lock is checked before the ledger is read: a run that ends in between appears as ended, never as killed.
         holder = self.workspace.holder()
-        another, before = self._tail.is_another(), self._tail.offset
+        another, before = self._tail.was_replaced(), self._tail.offset
         if another:
             self.view, self._passed, before = self._new_view(), False, -1
         if holder is not None and self.number is None and not self._tail.offset:
@@ -154,7 +154,7 @@ class Watch:
         """State or outcome of the run."""
         if self.view.start is None:
             return "never run"
-        if not self.live and self.is_last and self.view.goes_on_elsewhere() and is_brought(self.workspace):
+        if not self.live and self.is_last and self.view.may_continue_on_cluster() and is_submitted(self.workspace):
             return RunPhase.AWAY.value
         if self.view.end is not None:
             return self.view.end.outcome
