@@ -20,7 +20,7 @@ def refused(directory: Path, *words: str, expect: int = 2) -> str:
 
 
 RULES = [
-    ("licence=1", "there is no option 'licence'"),
+    ("licence=1", "unknown option 'licence'"),
     ("memory='-1G'", "memory '-1G' is not a size"),
     ("memory=-5", "memory must be a positive number, not -5"),
     ("memory='lots'", "memory 'lots' is not a size"),
@@ -30,7 +30,7 @@ RULES = [
     ("gpus=float('nan')", "gpus must be a positive number"),
     ("resources={'licence': -1}", "licence must be a positive number"),
     ("resources={'memory': '1G'}, memory='2G'", "memory is given twice"),
-    ("timeout=-1", "timeout must be a number of seconds above 0"),
+    ("timeout=-1", "timeout must be a number of seconds greater than 0"),
     ("memory='900T'", "'out' asks for memory 900 TiB, but this machine has"),
     ("cores=4000", "'out' asks for cores 4000, but this machine has"),
     ("gpus=1", "'out' asks for gpus 1, but this machine has 0"),
