@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 
 from shoal.errors import InputError
-from shoal.formats.jx import Outside, Value, evaluate, parse_jx
+from shoal.formats.jx import ExternalAccess, Value, evaluate, parse_jx
 from shoal.formats.makeflow.document import (
     DEFAULT_CATEGORY,
     RESOURCES,
@@ -45,7 +45,7 @@ def read_jx_workflow(
     *,
     environment: Mapping[str, str],
     context: Mapping[str, Value],
-    outside: Outside | None = None,
+    outside: ExternalAccess | None = None,
 ) -> Makeflow:
     """Reads and evaluates a JX document; `context` has precedence over its `define`."""
     value = evaluate(parse_jx(text, source), context, outside)
