@@ -57,13 +57,13 @@ def test_what_the_node_has_not_got_can_be_offered_as_the_sentence_says(tmp_path:
 
 
 MAKEFLOW = [
-    (".MAKEFLOW MEMROY 5", 1, "does not know 'MEMROY'"),
+    (".MAKEFLOW MEMROY 5", 1, "does not support 'MEMROY'"),
     (".MAKEFLOW MEMORY -5", 1, "MEMORY must be a number, not '-5'"),
     (".MAKEFLOW CORES two", 1, "CORES must be a number, not 'two'"),
-    ("MEMORY=lots", 2, "MEMORY must be a number that is not negative, not 'lots'"),
-    ("DISK=3Q", 2, "DISK must be a number that is not negative, not '3Q'"),
-    ("CORES=-2", 2, "CORES must be a number that is not negative, not '-2'"),
-    ("WALL_TIME=soon", 2, "WALL_TIME must be a number that is not negative, not 'soon'"),
+    ("MEMORY=lots", 2, "MEMORY must be a non-negative number, not 'lots'"),
+    ("DISK=3Q", 2, "DISK must be a non-negative number, not '3Q'"),
+    ("CORES=-2", 2, "CORES must be a non-negative number, not '-2'"),
+    ("WALL_TIME=soon", 2, "WALL_TIME must be a non-negative number, not 'soon'"),
     ("CORES=4000", 2, "'out' asks for cores 4000, but this machine has"),
     ("MEMORY=900000000", 2, "'out' asks for memory"),
     ("DISK=900000000000", 2, "'out' asks for disk"),
@@ -95,12 +95,12 @@ def test_a_path_is_a_variable_of_the_user_and_the_environment_is_no_part_of_the_
 
 
 JX = [
-    ('"memory": "lots"', 'memory must be a whole number that is not negative, not "lots"'),
-    ('"memory": -5', "memory must be a whole number that is not negative, not -5"),
-    ('"cores": [1]', "cores must be a whole number that is not negative, not a list"),
-    ('"disk": 1.5', "disk must be a whole number that is not negative, not 1.5"),
-    ('"wall-time": "soon"', 'wall-time must be a whole number that is not negative, not "soon"'),
-    ('"licence": 1', "there is no resource 'licence'"),
+    ('"memory": "lots"', 'memory must be a non-negative whole number, not "lots"'),
+    ('"memory": -5', "memory must be a non-negative whole number, not -5"),
+    ('"cores": [1]', "cores must be a non-negative whole number, not a list"),
+    ('"disk": 1.5', "disk must be a non-negative whole number, not 1.5"),
+    ('"wall-time": "soon"', 'wall-time must be a non-negative whole number, not "soon"'),
+    ('"licence": 1', "unknown resource 'licence'"),
     ('"cores": 4000', "'out' asks for cores 4000, but this machine has"),
     ('"gpus": 2', "'out' asks for gpus 2, but this machine has 0"),
 ]
