@@ -138,10 +138,10 @@ def test_the_options_of_run(tmp_path: Path, words: tuple[str, ...], said: str) -
 
 
 LIMITS = [
-    ("memroy: 4", "there is no limit for 'memroy'"),
-    ("memory: -4", "the limit of memory cannot be '-4'"),
-    ("memory: lots", "the limit of memory cannot be 'lots'"),
-    ("memory: nan", "the limit of memory cannot be 'nan'"),
+    ("memroy: 4", "unknown limit 'memroy'"),
+    ("memory: -4", "'-4' is not a valid limit of memory"),
+    ("memory: lots", "'lots' is not a valid limit of memory"),
+    ("memory: nan", "'nan' is not a valid limit of memory"),
     ("memory", "'memory' is not a limit"),
 ]
 
