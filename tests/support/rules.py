@@ -12,7 +12,7 @@ from shoal.core.graph import Graph
 from shoal.errors import InputError
 from shoal.formats.rules import api
 from shoal.formats.rules.api import Rules
-from shoal.formats.rules.definitions import Blame
+from shoal.formats.rules.definitions import UserCodeErrors
 
 SOURCE = "flow.py"
 
@@ -25,7 +25,7 @@ def rules_of(text: str, parameters: Mapping[str, str] | None = None, existing: I
     rules.texts[SOURCE] = text
     names: dict[str, object] = {name: getattr(api, name) for name in api.__all__}
     names["__name__"] = "shoal_rules"
-    with api.collecting(rules), Blame(rules.texts):
+    with api.collecting(rules), UserCodeErrors(rules.texts):
         exec(compile(text, SOURCE, "exec", dont_inherit=True), names)
     return rules
 

@@ -110,9 +110,9 @@ def _from_graph(graph: Graph, target: Target) -> bytes:
         from shoal.formats.rules.writer import write_rules
 
         return _encoded(write_rules(graph))
-    from shoal.formats.makeflow.graphs import document_of
+    from shoal.formats.makeflow.graphs import makeflow_from_graph
 
-    return _from_document(with_directories(document_of(graph)), target)
+    return _from_document(with_directories(makeflow_from_graph(graph)), target)
 
 
 def with_directories(document: Makeflow) -> Makeflow:

@@ -24,7 +24,7 @@ from shoal.errors import InputError
 from shoal.execution.calls.source_modules import load_from_source
 from shoal.execution.files.files import relative_to
 from shoal.formats.rules.api import Rules, collecting
-from shoal.formats.rules.definitions import Blame
+from shoal.formats.rules.definitions import UserCodeErrors
 
 if TYPE_CHECKING:
     from shoal.petri import Net
@@ -334,7 +334,7 @@ class _Loader:
         sys.modules[module_name] = module
         self._modules.append(module)
         self._open.append(real)
-        with Blame(self._rules.texts):
+        with UserCodeErrors(self._rules.texts):
             exec(code, module.__dict__)
         self._open.pop()
         return module
@@ -346,7 +346,7 @@ class _Loader:
         except OSError as error:
             raise InputError(f"cannot read the rules file {path}: {error.strerror or error}") from None
         self._rules.texts[path] = text.decode("utf-8", "replace")
-        with Blame(self._rules.texts):
+        with UserCodeErrors(self._rules.texts):
             try:
                 return compile(text, path, "exec", dont_inherit=True)
             except ValueError as error:  # a NUL byte, in older versions of Python

@@ -17,7 +17,7 @@ from shoal.execution.files.files import real_directories, relative_here
 from shoal.ledger.up_to_date import Plan
 
 if TYPE_CHECKING:
-    from shoal.formats.jx import Outside, Setting, Value
+    from shoal.formats.jx import ExternalAccess, Setting, Value
     from shoal.formats.makeflow import Makeflow
 
 
@@ -217,7 +217,7 @@ class LocalFiles:
 
 
 def read_settings(
-    settings: Sequence[Setting], outside: Outside | None = None, *, first_counts: bool = False
+    settings: Sequence[Setting], outside: ExternalAccess | None = None, *, first_counts: bool = False
 ) -> dict[str, Value]:
     """Returns the names that the settings define, in command-line order."""
     from shoal.formats.jx import read_context

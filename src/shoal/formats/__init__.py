@@ -1,4 +1,5 @@
-"""Workflow languages, in and out: text to a graph, and a graph to text. Pure: reading files is execution's part.
+"""Readers and writers of workflow languages: text to a graph, and a graph to text.
 
-Imports `shoal.core`. One package per language: rules files, Makeflow, JX and JSON, WfFormat, RO-Crate.
+Pure: `shoal.execution` reads the files. Imports `shoal.core`.
+One package per language: rules files, Makeflow, JX and JSON, WfFormat, RO-Crate.
 """

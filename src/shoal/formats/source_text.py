@@ -1,4 +1,4 @@
-"""The text of one file and its positions: lines are counted once, and errors show the user's own line."""
+"""The text of one input file, with line numbers and with errors that quote the line of the file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ LONGEST_SHOWN_LINE = 400
 
 
 class SourceText:
-    """Decoded text with line ends made uniform, and the lines counted so far."""
+    """Decoded text with normalized line ends.
+
+    Counts lines incrementally: the position of the last query is kept, so a parser that goes forward counts each line
+    once.
+    """
 
     def __init__(self, name: str, content: bytes | str) -> None:
         text = content.decode("utf-8", "surrogateescape") if isinstance(content, bytes) else content
@@ -20,16 +24,16 @@ class SourceText:
         self.counted_position = 0
         self.counted_line = 1
         if "\0" in text:
-            raise self.error(text.index("\0"), "the file holds a zero byte", remedy="give a text file")
+            raise self.error(text.index("\0"), "the file contains a zero byte", remedy="give a text file")
 
     def line_at(self, position: int) -> int:
-        """The number of the line at `position`, which must not lie before the last one asked for."""
+        """Returns the line number at `position`. Positions must not decrease from call to call."""
         self.counted_line += self.text.count("\n", self.counted_position, position)
         self.counted_position = position
         return self.counted_line
 
     def error(self, position: int, message: str, *, remedy: str | None = None) -> InputError:
-        """The error to raise for what stands at `position`."""
+        """Returns an error that points to `position` in this file."""
         start = self.text.rfind("\n", 0, position) + 1
         end = self.text.find("\n", position)
         line = self.text[start : len(self.text) if end < 0 else end]
@@ -45,7 +49,8 @@ class SourceText:
 
 
 def show(text: str) -> str:
-    """The text with every character one column wide, so that a caret below it points right."""
+    """Replaces tabs and unprintable characters by characters one column wide, so that a caret below the text points to
+    the right column."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(" " if found == "\t" else found if found.isprintable() else "\ufffd" for found in text)

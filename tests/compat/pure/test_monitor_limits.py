@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from shoal.compat.resource_monitor.options import exceeded, parse, parse_limits, parse_limits_file, verdict
+from shoal.compat.resource_monitor.options import describe_exceeded, exceeded, parse, parse_limits, parse_limits_file
 from shoal.errors import InputError
 
 
@@ -30,13 +30,13 @@ def test_limits_are_names_and_numbers(text: str, limits: dict[str, float]) -> No
         ("memory", "'memory' is not a limit"),
         ("memory=1", "'memory=1' is not a limit"),
         ("", "'' is not a limit"),
-        ("foo: 3", "there is no limit for 'foo'; there is one for wall_time"),
-        ("start: 3", "there is no limit for 'start'"),
-        ("memory: abc", "the limit of memory cannot be 'abc'; it is a number of MB"),
-        ("memory: -3", "the limit of memory cannot be '-3'"),
-        ("memory: 1 GB", "the limit of memory cannot be '1 GB'"),
-        ("memory: nan", "the limit of memory cannot be 'nan'"),
-        ("memory: inf", "the limit of memory cannot be 'inf'"),
+        ("foo: 3", "unknown limit 'foo'; use one of wall_time"),
+        ("start: 3", "unknown limit 'start'"),
+        ("memory: abc", "'abc' is not a valid limit of memory; write a non-negative number of MB"),
+        ("memory: -3", "'-3' is not a valid limit of memory"),
+        ("memory: 1 GB", "'1 GB' is not a valid limit of memory"),
+        ("memory: nan", "'nan' is not a valid limit of memory"),
+        ("memory: inf", "'inf' is not a valid limit of memory"),
     ],
 )
 def test_a_bad_limit_is_one_sentence(text: str, said: str) -> None:
@@ -56,9 +56,9 @@ def test_a_summary_of_an_earlier_run_serves_as_limits() -> None:
 
 
 def test_a_limit_in_a_file_that_cannot_be_used_names_file_and_line() -> None:
-    with pytest.raises(InputError, match=r"^limits:2: the limit of memory cannot be 'lots'"):
+    with pytest.raises(InputError, match=r"^limits:2: 'lots' is not a valid limit of memory"):
         parse_limits_file("cores: 1\nmemory: lots\n", "limits")
-    with pytest.raises(InputError, match=r"^limits: this is not JSON"):
+    with pytest.raises(InputError, match=r"^limits: the file is not valid JSON"):
         parse_limits_file('{"memory": ', "limits")
 
 
@@ -73,12 +73,12 @@ def test_a_quarter_of_a_core_more_is_forgiven() -> None:
 
 
 def test_the_verdict_never_calls_two_equal_numbers_one_over_the_other() -> None:
-    said = verdict({"disk": 2.0}, {"disk": 2.0039}, 0.5)
+    said = describe_exceeded({"disk": 2.0}, {"disk": 2.0039}, 0.5)
     assert said == "disk 2.004 MB is over the limit of 2 MB, 0.5 s after the start"
 
 
 def test_the_verdict_says_what_how_much_and_when() -> None:
-    said = verdict({"memory": 10.0}, {"memory": 12.25}, 3.14159)
+    said = describe_exceeded({"memory": 10.0}, {"memory": 12.25}, 3.14159)
     assert said == "memory 12.2 MB is over the limit of 10 MB, 3.1 s after the start"
 
 
@@ -99,16 +99,16 @@ def test_options_after_the_first_word_are_those_of_the_command() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "there is no command to measure"),
-        (["-O", "x"], "there is no command to measure"),
-        (["--sh", "true", "--", "true"], "there is a command in --sh and another, 'true'"),
-        (["--bogus", "true"], "the monitor has no option '--bogus'"),
-        (["-Z", "true"], "the monitor has no option '-Z'"),
+        ([], "the command to measure is missing"),
+        (["-O", "x"], "the command to measure is missing"),
+        (["--sh", "true", "--", "true"], "--sh and the command 'true' exclude each other"),
+        (["--bogus", "true"], "unknown option '--bogus'"),
+        (["-Z", "true"], "unknown option '-Z'"),
         (["-O"], "--with-output-files needs a value"),
         (["--no-pprint=yes", "true"], "--no-pprint takes no value"),
-        (["-i", "0", "true"], "the interval cannot be '0'"),
-        (["-i", "soon", "true"], "the interval cannot be 'soon'"),
-        (["-V", "category", "true"], "'category' is no field for the summary"),
+        (["-i", "0", "true"], "'0' is not a valid interval"),
+        (["-i", "soon", "true"], "'soon' is not a valid interval"),
+        (["-V", "category", "true"], "'category' is not a valid field of the summary"),
     ],
 )
 def test_a_bad_command_line_is_one_sentence(words: list[str], said: str) -> None:

@@ -42,8 +42,8 @@ def ended(cpu: float = 0.0, megabytes: float = 0) -> ReapedTime:
 
 def test_the_memory_of_a_tree_is_the_sum_of_its_processes_at_one_moment() -> None:
     usage = CommandUsage(100.0)
-    usage.take(look_at([process(10, megabytes=20), process(11, 10, megabytes=5)], ReapedTime()), 101.0)
-    usage.take(look_at([process(10, megabytes=22)], ReapedTime()), 102.0)
+    usage.add_sample(look_at([process(10, megabytes=20), process(11, 10, megabytes=5)], ReapedTime()), 101.0)
+    usage.add_sample(look_at([process(10, megabytes=22)], ReapedTime()), 102.0)
     assert usage.values["memory"] == 25
     assert usage.peak_times["memory"] == 1.0
     assert usage.values["virtual_memory"] == 75
@@ -52,9 +52,9 @@ def test_the_memory_of_a_tree_is_the_sum_of_its_processes_at_one_moment() -> Non
 
 def test_a_peak_between_two_looks_is_known_from_the_process_or_its_end() -> None:
     usage = CommandUsage(0.0)
-    usage.take(look_at([process(10, megabytes=2, peak=50)], ReapedTime()), 1.0)
+    usage.add_sample(look_at([process(10, megabytes=2, peak=50)], ReapedTime()), 1.0)
     assert usage.values["memory"] == 50
-    usage.take(look_at([], ended(megabytes=90)), 2.0)
+    usage.add_sample(look_at([], ended(megabytes=90)), 2.0)
     assert usage.values["memory"] == 90
 
 
@@ -66,18 +66,18 @@ def test_a_child_that_still_has_the_memory_of_its_parent_counts_once() -> None:
 
 def test_cpu_time_is_that_of_the_living_and_the_dead() -> None:
     usage = CommandUsage(0.0)
-    usage.take(look_at([process(10, cpu=1.5), process(11, cpu=0.25)], ended(cpu=2.0)), 1.0)
+    usage.add_sample(look_at([process(10, cpu=1.5), process(11, cpu=0.25)], ended(cpu=2.0)), 1.0)
     assert usage.values["cpu_time"] == 3.75
 
 
 def test_cores_are_those_of_a_window_but_not_below_the_average() -> None:
     usage = CommandUsage(0.0)
     for second in range(0, 1001, 10):
-        usage.take(look_at([process(10, cpu=4.0 * min(max(second - 400, 0), 200))], ReapedTime()), float(second))
+        usage.add_sample(look_at([process(10, cpu=4.0 * min(max(second - 400, 0), 200))], ReapedTime()), float(second))
     assert usage.values["cores"] == 4.0
     assert 400 + CORES_WINDOW <= usage.peak_times["cores"] <= 600
     short = CommandUsage(0.0)
-    short.take(look_at([], ended(cpu=3.0)), 2.0)
+    short.add_sample(look_at([], ended(cpu=3.0)), 2.0)
     assert short.values["cores"] == 3.0 / CORES_WINDOW
     short.finish(2.0)
     assert short.values["cores"] == short.values["cores_avg"] == 1.5
@@ -92,7 +92,7 @@ def test_memory_and_disk_are_rounded_up_and_traffic_is_cut_off() -> None:
 
 def measured() -> CommandUsage:
     usage = CommandUsage(1000.0)
-    usage.take(look_at([process(10, cpu=0.5, megabytes=7.5)], ReapedTime()), 1001.0)
+    usage.add_sample(look_at([process(10, cpu=0.5, megabytes=7.5)], ReapedTime()), 1001.0)
     usage.finish(1002.0)
     return usage
 

@@ -93,7 +93,7 @@ def test_target_is_found_in_any_spelling() -> None:
 def test_definitions_of_one_file_are_refused_in_any_spelling() -> None:
     text = 'file("a", run="one")\nfile("./a", run="two")'
     assert refusal(text).message == "'a' is already defined (line 1)"
-    assert refusal('file(["a", "b", "./a"], run="three")').message == "'a' is named twice among the outputs"
+    assert refusal('file(["a", "b", "./a"], run="three")').message == "'a' appears twice among the outputs"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def refused(directory: Path, *words: str, expect: int = 2) -> str:
 
 
 RULES = [
-    ("licence=1", "there is no option 'licence'"),
+    ("licence=1", "unknown option 'licence'"),
     ("memory='-1G'", "memory '-1G' is not a size"),
     ("memory=-5", "memory must be a positive number, not -5"),
     ("memory='lots'", "memory 'lots' is not a size"),
@@ -30,7 +30,7 @@ RULES = [
     ("gpus=float('nan')", "gpus must be a positive number"),
     ("resources={'licence': -1}", "licence must be a positive number"),
     ("resources={'memory': '1G'}, memory='2G'", "memory is given twice"),
-    ("timeout=-1", "timeout must be a number of seconds above 0"),
+    ("timeout=-1", "timeout must be a number of seconds greater than 0"),
     ("memory='900T'", "'out' asks for memory 900 TiB, but this machine has"),
     ("cores=4000", "'out' asks for cores 4000, but this machine has"),
     ("gpus=1", "'out' asks for gpus 1, but this machine has 0"),
@@ -57,13 +57,13 @@ def test_what_the_node_has_not_got_can_be_offered_as_the_sentence_says(tmp_path:
 
 
 MAKEFLOW = [
-    (".MAKEFLOW MEMROY 5", 1, "does not know 'MEMROY'"),
+    (".MAKEFLOW MEMROY 5", 1, "does not support 'MEMROY'"),
     (".MAKEFLOW MEMORY -5", 1, "MEMORY must be a number, not '-5'"),
     (".MAKEFLOW CORES two", 1, "CORES must be a number, not 'two'"),
-    ("MEMORY=lots", 2, "MEMORY must be a number that is not negative, not 'lots'"),
-    ("DISK=3Q", 2, "DISK must be a number that is not negative, not '3Q'"),
-    ("CORES=-2", 2, "CORES must be a number that is not negative, not '-2'"),
-    ("WALL_TIME=soon", 2, "WALL_TIME must be a number that is not negative, not 'soon'"),
+    ("MEMORY=lots", 2, "MEMORY must be a non-negative number, not 'lots'"),
+    ("DISK=3Q", 2, "DISK must be a non-negative number, not '3Q'"),
+    ("CORES=-2", 2, "CORES must be a non-negative number, not '-2'"),
+    ("WALL_TIME=soon", 2, "WALL_TIME must be a non-negative number, not 'soon'"),
     ("CORES=4000", 2, "'out' asks for cores 4000, but this machine has"),
     ("MEMORY=900000000", 2, "'out' asks for memory"),
     ("DISK=900000000000", 2, "'out' asks for disk"),
@@ -95,12 +95,12 @@ def test_a_path_is_a_variable_of_the_user_and_the_environment_is_no_part_of_the_
 
 
 JX = [
-    ('"memory": "lots"', 'memory must be a whole number that is not negative, not "lots"'),
-    ('"memory": -5', "memory must be a whole number that is not negative, not -5"),
-    ('"cores": [1]', "cores must be a whole number that is not negative, not a list"),
-    ('"disk": 1.5', "disk must be a whole number that is not negative, not 1.5"),
-    ('"wall-time": "soon"', 'wall-time must be a whole number that is not negative, not "soon"'),
-    ('"licence": 1', "there is no resource 'licence'"),
+    ('"memory": "lots"', 'memory must be a non-negative whole number, not "lots"'),
+    ('"memory": -5', "memory must be a non-negative whole number, not -5"),
+    ('"cores": [1]', "cores must be a non-negative whole number, not a list"),
+    ('"disk": 1.5', "disk must be a non-negative whole number, not 1.5"),
+    ('"wall-time": "soon"', 'wall-time must be a non-negative whole number, not "soon"'),
+    ('"licence": 1', "unknown resource 'licence'"),
     ('"cores": 4000', "'out' asks for cores 4000, but this machine has"),
     ('"gpus": 2', "'out' asks for gpus 2, but this machine has 0"),
 ]
@@ -138,10 +138,10 @@ def test_the_options_of_run(tmp_path: Path, words: tuple[str, ...], said: str) -
 
 
 LIMITS = [
-    ("memroy: 4", "there is no limit for 'memroy'"),
-    ("memory: -4", "the limit of memory cannot be '-4'"),
-    ("memory: lots", "the limit of memory cannot be 'lots'"),
-    ("memory: nan", "the limit of memory cannot be 'nan'"),
+    ("memroy: 4", "unknown limit 'memroy'"),
+    ("memory: -4", "'-4' is not a valid limit of memory"),
+    ("memory: lots", "'lots' is not a valid limit of memory"),
+    ("memory: nan", "'nan' is not a valid limit of memory"),
     ("memory", "'memory' is not a limit"),
 ]
 

@@ -13,7 +13,7 @@ from shoal.core.resources import FRACTION, Resources
 from shoal.core.task import Profile, needs_shell
 from shoal.formats.jx import parse_json
 from shoal.formats.makeflow import Makeflow, build_graph, parse_makeflow
-from shoal.formats.makeflow.graphs import document_of
+from shoal.formats.makeflow.graphs import makeflow_from_graph
 from shoal.formats.makeflow.json_form import read_json_workflow, write_json
 from shoal.formats.makeflow.writer import write_makeflow
 from shoal.formats.rules import api
@@ -131,14 +131,14 @@ def rules_graph(text: str) -> Graph:
 @given(graphs(full=False))
 @settings(max_examples=60, deadline=None)
 def test_a_graph_printed_as_makeflow_reads_back_as_the_same(graph: Graph) -> None:
-    again = build_graph(from_makeflow(write_makeflow(document_of(graph))))
+    again = build_graph(from_makeflow(write_makeflow(makeflow_from_graph(graph))))
     assert summary(again, leave_out=AUTOMATIC) == summary(graph)
 
 
 @given(graphs(full=False), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_a_graph_printed_as_json_reads_back_as_the_same(graph: Graph, pretty: bool) -> None:
-    again = build_graph(from_json(write_json(document_of(graph), pretty)))
+    again = build_graph(from_json(write_json(makeflow_from_graph(graph), pretty)))
     assert summary(again, leave_out=AUTOMATIC) == summary(graph)
 
 

@@ -13,7 +13,7 @@ from shoal.core.task import Call, Profile
 from shoal.errors import InputError
 from shoal.formats.jx import parse_json
 from shoal.formats.makeflow import Makeflow, build_graph, parse_makeflow, subworkflow_command
-from shoal.formats.makeflow.graphs import document_of
+from shoal.formats.makeflow.graphs import makeflow_from_graph
 from shoal.formats.makeflow.json_form import read_json_workflow, read_jx_workflow, write_json
 from shoal.formats.makeflow.writer import write_makeflow
 from shoal.formats.rules.writer import write_rules
@@ -95,13 +95,13 @@ def test_environment_counts_before_resources_as_in_the_original() -> None:
 
 
 @pytest.mark.parametrize("value", ["5", 1.5, None, True])
-def test_a_resource_that_is_no_whole_number_asks_for_nothing_where_the_original_is_stood_in_for(value: object) -> None:
+def test_a_resource_that_is_not_a_whole_number_is_ignored_only_by_the_stand_in_for_makeflow(value: object) -> None:
     makeflow = read({"rules": [{"command": "x", "resources": {"memory": value}}]})
     assert dict(build_graph(makeflow, by_jobs=True).profile_of(0).resources.amounts) == {"jobs": FRACTION}
     if value is None:
         assert build_graph(makeflow).profile_of(0).resources.get("memory") == 0
     else:
-        with pytest.raises(InputError, match="memory must be a whole number"):
+        with pytest.raises(InputError, match="memory must be a non-negative whole number"):
             build_graph(makeflow)
 
 
@@ -161,25 +161,28 @@ def test_what_the_original_passes_over_is_passed_over(document: object) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ([], "a workflow is an object, not []"),
-        ({"rules": [5]}, "rules[0] is an object, not 5"),
+        ([], "a workflow must be an object, not []"),
+        ({"rules": [5]}, "rules[0] must be an object, not 5"),
         ({"rules": [{}]}, "rules[0] has neither a command nor a workflow"),
         ({"rules": [ONE_RULE, {"command": 5}]}, "rules[1] has neither a command nor a workflow"),
         ({"rules": [{"command": "x", "workflow": "y"}]}, "rules[0] has both a command and a workflow"),
-        ({"rules": [{"command": "x", "inputs": "a"}]}, 'rules[0].inputs is a list of files, not "a"'),
-        ({"rules": [{"command": "x", "outputs": None}]}, "rules[0].outputs is a list of files, not null"),
-        ({"rules": [{"command": "x", "outputs": ["a", 5]}]}, "rules[0].outputs[1] is a file name or an object, not 5"),
+        ({"rules": [{"command": "x", "inputs": "a"}]}, 'rules[0].inputs must be a list of files, not "a"'),
+        ({"rules": [{"command": "x", "outputs": None}]}, "rules[0].outputs must be a list of files, not null"),
+        (
+            {"rules": [{"command": "x", "outputs": ["a", 5]}]},
+            "rules[0].outputs[1] must be a file name or an object, not 5",
+        ),
         ({"rules": [{"command": "x", "outputs": [{"name": "a"}]}]}, "rules[0].outputs[0] has no 'dag_name'"),
-        ({"rules": [{"command": "x", "resources": {"core": 1}}]}, "rules[0].resources: there is no resource 'core'"),
-        ({"rules": [{"command": "x", "allocation": "big"}]}, "rules[0]: there is no allocation 'big'"),
-        ({"rules": [{"workflow": "w", "args": [1]}]}, "rules[0].args is an object of names and values, not a list"),
-        ({"environment": 5}, "environment is an object of names and texts, not 5"),
-        ({"environment": {"A=B": "c"}}, "environment holds 'A=B', which is not the name of a variable"),
+        ({"rules": [{"command": "x", "resources": {"core": 1}}]}, "rules[0].resources: unknown resource 'core'"),
+        ({"rules": [{"command": "x", "allocation": "big"}]}, "rules[0]: unknown allocation 'big'"),
+        ({"rules": [{"workflow": "w", "args": [1]}]}, "rules[0].args must be an object, not a list"),
+        ({"environment": 5}, "environment must be an object of strings, not 5"),
+        ({"environment": {"A=B": "c"}}, "environment contains 'A=B', which is not a valid variable name"),
         (
             {"categories": {"a": {"environment": []}}},
-            "categories.a.environment is an object of names and texts, not []",
+            "categories.a.environment must be an object of strings, not []",
         ),
-        ({"categories": {"a": {"resources": {"x": 1}}}}, "categories.a.resources: there is no resource 'x'"),
+        ({"categories": {"a": {"resources": {"x": 1}}}}, "categories.a.resources: unknown resource 'x'"),
     ],
 )
 def test_a_mistake_is_named_with_its_path(document: object, message: str) -> None:
@@ -286,7 +289,7 @@ def test_a_command_called_like_a_modifier_is_still_a_command() -> None:
     [
         ({"rules": [{"workflow": "w", "args": {"A": 1}}]}, "gives arguments to 'w'"),
         ({"rules": [{"workflow": "a'b\"c"}]}, "both kinds of quotes"),
-        ({"environment": {"a.b": "c"}, "rules": []}, "a variable called 'a.b'"),
+        ({"environment": {"a.b": "c"}, "rules": []}, "'a.b' is not a valid variable name"),
     ],
 )
 def test_what_a_makeflow_cannot_say_is_refused(document: object, what: str) -> None:
@@ -309,14 +312,14 @@ def function() -> None:
         (Call(function), Profile(), "calls a Python function"),
         ("x", Profile(directory="d"), "runs in the directory 'd'"),
         ("x", Profile(resources=Resources.of({"licence": 1})), "asks for 'licence'"),
-        (None, Profile(), "makes files without running anything"),
+        (None, Profile(), "makes files without an action"),
     ],
 )
 def test_a_task_that_makeflow_cannot_say_is_named(action: str | Call | None, profile: Profile, what: str) -> None:
     builder = GraphBuilder("g")
     builder.task("", action, outputs=["o"], profile=profile)
     with pytest.raises(InputError, match=f"the task 'o' {what}"):
-        document_of(builder.build())
+        makeflow_from_graph(builder.build())
 
 
 def test_order_through_a_group_becomes_its_files() -> None:
@@ -324,7 +327,7 @@ def test_order_through_a_group_becomes_its_files() -> None:
     first = builder.task("", "make a", outputs=["a"])
     group = builder.task("both", None, inputs=["b"], after=[first])
     builder.task("", "use", outputs=["c"], after=[group])
-    rules = document_of(builder.build()).rules
+    rules = makeflow_from_graph(builder.build()).rules
     assert [rule.outputs for rule in rules] == [("a",), ("c",)]
     assert rules[1].inputs == ("b", "a")
 
@@ -333,14 +336,14 @@ def test_order_after_a_task_without_files_is_refused_by_name() -> None:
     builder = GraphBuilder("g")
     first = builder.task("first", "true")
     builder.task("second", "true", after=[builder.task("group", None, after=[first])])
-    with pytest.raises(InputError, match="'second' comes after 'first' without a file in between"):
-        document_of(builder.build())
+    with pytest.raises(InputError, match="'second' depends on 'first' without a file"):
+        makeflow_from_graph(builder.build())
 
 
 def test_a_group_that_nobody_waits_for_is_left_out() -> None:
     builder = GraphBuilder("g")
     builder.task("all", None, after=[builder.task("first", "true")])
-    assert [rule.command for rule in document_of(builder.build()).rules] == ["true"]
+    assert [rule.command for rule in makeflow_from_graph(builder.build()).rules] == ["true"]
 
 
 def test_a_rules_file_has_a_target_for_everything_where_a_usual_one_would_leave_something_out() -> None:

@@ -74,14 +74,14 @@ def test_expressions_have_their_values(text: str, expected: Value) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "column", "part"),
     [
-        ("", 1, 1, "no expression"),
-        ("# only a comment\n", 2, 1, "no expression"),
+        ("", 1, 1, "an expression is missing"),
+        ("# only a comment\n", 2, 1, "an expression is missing"),
         ("[1,\n 2", 2, 3, "','"),
         ("[1,", 1, 4, "the end of the text"),
         ('{"a" 1}', 1, 6, "':'"),
         ("'a'", 1, 1, "double quotes"),
         ("1 = 2", 1, 3, "=="),
-        ('"abc', 1, 1, "no end"),
+        ('"abc', 1, 1, "not closed"),
         ('["ok", "\\u00e9"]', 1, 9, "ASCII"),
         ("[1,\n\n  $]", 3, 3, "'$'"),
         ("1.2.3", 1, 1, "not a number"),
@@ -94,8 +94,8 @@ def test_expressions_have_their_values(text: str, expected: Value) -> None:
         ("[1,2][5]", 1, 6, "index 5"),
         ('{"a":1}["b"]', 1, 8, "'b'"),
         ("1 +\n len(3)", 2, 2, "len: takes a list"),
-        ("nosuch(1)", 1, 1, "no such function"),
-        ("[x for x in 5]", 1, 4, "goes over a list"),
+        ("nosuch(1)", 1, 1, "unknown function"),
+        ("[x for x in 5]", 1, 4, "needs a list"),
         ("[x for x in [1] if x]", 1, 20, "condition"),
         ('{1:"a"}', 1, 2, "key must be a string"),
         ('[1, error("boom")]', 1, 5, "boom"),
@@ -119,13 +119,13 @@ def test_an_error_in_a_fetched_file_names_that_file() -> None:
     assert error('fetch("broken")').file == "broken"
 
 
-def test_without_an_outside_nothing_can_be_listed_or_fetched() -> None:
+def test_without_external_access_nothing_can_be_listed_or_fetched() -> None:
     for text in ('listdir("dir")', 'fetch("data")'):
-        with pytest.raises(InputError, match="outside"):
+        with pytest.raises(InputError, match="other files cannot be read"):
             evaluate(parse_jx(text, "t"), {})
 
 
-def test_objects_and_lists_know_where_they_stood() -> None:
+def test_objects_and_lists_know_their_position() -> None:
     found = value('{"define":{"n":2},\n "rules":[\n  {"i":i} for i in range(n)\n ],\n "o": range(1)+[2]}')
     assert isinstance(found, JxObject)
     rules, other = found["rules"], found["o"]
@@ -188,7 +188,7 @@ def test_a_definition_is_evaluated_once_and_not_in_every_turn() -> None:
     ],
 )
 def test_a_definition_by_itself_is_an_error(text: str) -> None:
-    assert "defined by itself" in str(error(text))
+    assert "definitions that use themselves" in str(error(text))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_json_is_read_as_data() -> None:
 
 @pytest.mark.parametrize("text", ["[1+2]", "[foo]", "[range(2)]", '["a" for x in [1]]', "[not true]", '{"a":x[0]}'])
 def test_expressions_in_json_are_errors(text: str) -> None:
-    with pytest.raises(InputError, match="only plain data") as caught:
+    with pytest.raises(InputError, match="expected plain data") as caught:
         parse_json(text, "w.json")
     assert caught.value.line == 1
 

@@ -41,9 +41,9 @@ def test_for_the_stand_in_of_jx2json_the_first_definition_and_files_count() -> N
     ("setting", "part"),
     [
         (("define", "x"), "NAME=EXPRESSION"),
-        (("define", "x="), "no expression"),
+        (("define", "x="), "an expression is missing"),
         (("define", "x=[1"), "','"),
-        (("args", "list"), "holds an object"),
+        (("args", "list"), "must be an object"),
         (("args", "broken"), "broken:1:2"),
     ],
 )

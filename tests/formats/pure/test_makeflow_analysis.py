@@ -192,7 +192,7 @@ def test_the_maker_of_a_file_is_marked() -> None:
 
 
 def test_a_picture_of_nothing_is_an_error_and_not_a_crash() -> None:
-    with pytest.raises(InputError, match="nothing to draw"):
+    with pytest.raises(InputError, match="no rules to draw"):
         picture("")
 
 

@@ -114,7 +114,7 @@ def test_a_table_that_does_not_know_a_name_leaves_it_to_the_next_rule() -> None:
 
 def test_what_a_needs_function_raises_is_reported_at_its_line() -> None:
     error = refusal("def wanted(w):\n    return w.y\nrule('{x}.o', needs=wanted, run='cc')", "a.o")
-    assert str(error).startswith("flow.py:2: AttributeError: there is no wildcard 'y' (there are: x)")
+    assert str(error).startswith("flow.py:2: AttributeError: there is no wildcard 'y' (wildcards: x)")
     assert error.text == "    return w.y"
 
 
@@ -166,10 +166,10 @@ def test_a_target_that_only_exists_needs_no_task() -> None:
             ["fit/3.tx"],
             "nothing makes the target 'fit/3.tx'; did you mean 'fit/3.txt'?",
         ),
-        ("rule('{x}.o', run='cc')", ["zzzzzzz"], "nothing makes the target 'zzzzzzz'; there are '{x}.o'"),
+        ("rule('{x}.o', run='cc')", ["zzzzzzz"], "nothing makes the target 'zzzzzzz'; the file defines '{x}.o'"),
         ("rule('{x}.o', run='cc')", [], "the file has rules but no target"),
         ("x = 1", [], "the file defines no task, file or rule"),
-        ("rule('{x}.o')", ["a.o"], "the rule for '{x}.o' has nothing to run"),
+        ("rule('{x}.o')", ["a.o"], "the rule for '{x}.o' has no action"),
     ],
 )
 def test_what_cannot_be_made_is_refused(text: str, targets: Iterable[str], message: str) -> None:
@@ -181,7 +181,7 @@ def test_what_cannot_be_made_is_refused(text: str, targets: Iterable[str], messa
 def test_a_rule_that_leads_to_itself_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "DEEPEST_CHAIN", 500)
     error = refusal("rule('s/{i}', needs=lambda w: f's/{int(w.i) - 1}', run='true')", "s/5")
-    assert str(error).startswith("flow.py:1: the rule for 's/{i}' leads to itself without end, at 's/-494'")
+    assert str(error).startswith("flow.py:1: the rule for 's/{i}' needs itself in an endless chain, at 's/-494'")
 
 
 def test_a_cycle_is_shown_with_lines() -> None:

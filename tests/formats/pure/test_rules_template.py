@@ -59,7 +59,7 @@ def test_tasks_among_the_needs_are_no_files_of_the_command() -> None:
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("echo {nothing}", "{nothing} names neither a wildcard nor a variable of this file; write {{nothing}}"),
+        ("echo {nothing}", "{nothing} is neither a wildcard nor a variable of this file; write {{nothing}}"),
         ("echo {LIST}", "{LIST} is a list"),
         ("echo {out.x}", "{out.x}: only needs and outs have parts"),
         ("echo {out[0]}", "{out[0]}: only needs and outs have parts"),

@@ -1,1 +1,1 @@
-"""Runs a Makeflow as the original `makeflow` program does: messages, log, wrappers and removal of files."""
+"""`shoal makeflow`: runs a Makeflow like the original program, with its messages, log, wrappers and file removal."""

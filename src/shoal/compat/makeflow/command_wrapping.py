@@ -1,7 +1,7 @@
-"""The command line that is really started for a rule: its own, inside wrappers, sandbox, monitor and waiting.
+"""The settings of `shoal makeflow`, and the command line of a rule inside wrappers, sandbox, monitor and waiting loop.
 
-All of it is shell text, so that whatever a rule starts lives inside the task and ends with it. Quoting is by double
-quotes as in the original, because users read these lines in the messages.
+Everything is shell text, so that all processes of a rule belong to its task and end with it. Words are quoted with
+double quotes as in the original, because users read these command lines in the messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Collection = Literal["none", "ref_cnt", "on_demand", "all"]
 
 
 class MonitorSettings(msgspec.Struct, frozen=True):
-    """How every rule is measured (`--monitor` and its companions)."""
+    """How every rule is measured (`--monitor` and its related options)."""
 
     directory: str
     name: str = "resource-rule-%%"
@@ -32,7 +32,7 @@ class MonitorSettings(msgspec.Struct, frozen=True):
 
 
 class MakeflowSettings(msgspec.Struct, frozen=True):
-    """One command line, as the run reads it."""
+    """The options of one `shoal makeflow` command line."""
 
     dagfile: str
     log: str
@@ -40,12 +40,12 @@ class MakeflowSettings(msgspec.Struct, frozen=True):
     jobs: int = 1
     retries: int = 0
     run_again: bool = True
-    """Whether a command that asks for it by its exit status is repeated even without `retries`."""
+    """Whether a command that requests it by its exit status is repeated even without `retries`."""
     collection: Collection = "none"
     collect_above: int = 16
-    """With `on_demand`, files that may stand there before any is collected."""
+    """With `on_demand`: number of existing files above which files are collected."""
     collect_below: int = 10 * 2**20
-    """With `on_demand`, bytes of free disk below which files are collected whatever their number."""
+    """With `on_demand`: bytes of free disk space below which files are collected, regardless of their number."""
     wrappers: tuple[str, ...] = ()
     wrapper_inputs: tuple[str, ...] = ()
     wrapper_outputs: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class MakeflowSettings(msgspec.Struct, frozen=True):
     verbose_log: bool = False
 
     def log_of_child(self, rule: int, workflow: str) -> str:
-        """The log of the sub-workflow that a rule runs."""
+        """Returns the log file of the sub-workflow that a rule runs."""
         return f"{workflow}.{rule}.makeflowlog"
 
 
@@ -68,12 +68,15 @@ _SPECIAL = re.compile(r'(["$`\\])')
 
 
 def double_quoted(text: str) -> str:
-    """One word of the shell, between double quotes."""
+    """Quotes a text as one word for the shell, in double quotes."""
     return '"' + _SPECIAL.sub(r"\\\1", text) + '"'
 
 
 def wrapped(command: str, wrapper: str, rule: int) -> str:
-    """A wrapper with the command put in: `{}` as it is, `[]` as one quoted word; without either, behind a shell."""
+    """Returns the wrapper with the command inserted: unchanged for `{}`, as one quoted word for `[]`.
+
+    Without either, the wrapper is called with `/bin/sh -c` and the command.
+    """
     wrapper = wrapper.replace("%%", str(rule))
     if "{}" in wrapper:
         return wrapper.replace("{}", command)
@@ -83,13 +86,13 @@ def wrapped(command: str, wrapper: str, rule: int) -> str:
 
 
 def sandboxes(rule: int | str) -> list[str]:
-    """Directories of rules that were killed inside them."""
+    """Returns the sandbox directories that killed rules have left behind."""
     return glob.glob(f"task_{rule}_sandbox_??????")
 
 
 def in_sandbox(command: str, rule: int, inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Runs the command in a directory of its own, with copies of its inputs, and brings back its outputs."""
-    # The names are ours alone: a variable that the rule exports would reach its command with our value.
+    """Returns a command that runs in a directory of its own, with copies of its inputs, and copies its outputs back."""
+    # The prefix `shoal_` avoids names that the rule exports: its command would see the values of this script.
     lines = ["shoal_base=$PWD", f'shoal_box=$(mktemp -d "$PWD/task_{rule}_sandbox_XXXXXX") || exit 1']
     lines.append('trap \'cd "$shoal_base"; rm -rf "$shoal_box"\' EXIT')
     lines.append("trap 'exit 143' TERM INT")
@@ -113,7 +116,7 @@ def in_sandbox(command: str, rule: int, inputs: Sequence[str], outputs: Sequence
 def monitored(
     command: str, rule: int, monitor: MonitorSettings, category: str, limits: Sequence[tuple[str, int]]
 ) -> str:
-    """Runs the command under the resource monitor, which writes its summary into the directory asked for."""
+    """Returns the command under the resource monitor, which writes its summary into the monitor directory."""
     program = [monitor.executable] if monitor.executable else quick_start()
     name = monitor.name.replace("%%", str(rule))
     words = [*program, "--no-pprint", f"--with-output-files={os.path.join(monitor.directory, name)}"]
@@ -137,7 +140,8 @@ def _option(word: str) -> str:
 
 
 def waiting_for(command: str, outputs: Sequence[str], seconds: int) -> str:
-    """Runs the command and then waits until its outputs are there, so long."""
+    """Returns a command that afterwards waits until its outputs exist, at most `seconds`: for slow shared file
+    systems."""
     tests = " && ".join(f"[ -e {quote('./' + name if not os.path.isabs(name) else name)} ]" for name in outputs)
     if not tests:
         return command

@@ -1,7 +1,7 @@
-"""What the original program says and does around every attempt: messages, log, failed directories, collection.
+"""Hooks that make a run behave like `makeflow`: messages, log, directories of failed rules, and garbage collection.
 
-One object is both the run's attendant (it changes what is started and judges what ended) and its listener (it hears the
-broker's verdicts).
+`MakeflowHooks` serves a run in two roles: it changes each command before its start and its outcome afterwards
+(attendant), and it receives the scheduler's decisions about each attempt (listener).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def failed_directory(rule: int) -> str:
 
 
 def keep_failed(graph: Graph, attempt: EndedAttempt, category: str) -> None:
-    """Moves the outputs of a failed attempt into a directory of its own and describes the rule beside them."""
+    """Moves the outputs of a failed attempt into a directory of the rule, with a description of the rule."""
     rule = attempt.task
     directory = failed_directory(rule)
-    if os.path.isdir(directory) and not os.path.islink(directory):  # a file of this name is none of ours
+    if os.path.isdir(directory) and not os.path.islink(directory):  # a file of this name belongs to the user
         remove_quietly(directory)
     os.makedirs(directory, exist_ok=True)
     for name in graph.output_names(rule):
@@ -77,25 +77,25 @@ def _describe(graph: Graph, attempt: EndedAttempt, category: str) -> dict[str, o
 
 
 class Collector:
-    """Counts the readers of every file that a rule makes."""
+    """Garbage collection of intermediate files: counts the readers of every file that a rule makes."""
 
     def __init__(self, graph: Graph, plan: Plan, kept: frozenset[str], settings: MakeflowSettings) -> None:
         self.graph = graph
         self.settings = settings
         self.removed: list[str] = []
-        """Names removed since somebody looked."""
+        """Names removed since the caller last cleared the list."""
         self._kept = kept
         self._readers = array("i", bytes(4 * len(graph.file_names)))
         for task in plan.to_run():
             for file in dict.fromkeys(graph.inputs_of(task)):
                 self._readers[file] += 1
-        self._standing = 0
-        """Files made and not yet removed."""
+        self._existing = 0
+        """Number of files that rules have made and that still exist."""
         self._candidates: list[int] = []
-        self._take_over(plan)
+        self._count_existing(plan)
 
-    def _take_over(self, plan: Plan) -> None:
-        """Files that earlier runs made stand there, too, and those that nothing here reads may go with the first."""
+    def _count_existing(self, plan: Plan) -> None:
+        """Counts the files of earlier runs, and makes those that no rule of this run reads candidates for removal."""
         graph = self.graph
         is_read = bytearray(len(graph.file_names))
         for file in graph.inputs:
@@ -103,21 +103,21 @@ class Collector:
         for file, maker in enumerate(graph.producer):
             name = graph.file_names[file]
             if maker != NO_TASK and not plan.runs(maker) and os.path.lexists(name):
-                self._standing += 1
+                self._existing += 1
                 if is_read[file] and not self._readers[file] and name not in self._kept:
                     self._candidates.append(file)
 
-    def made(self, task: int) -> None:
-        """A rule is done: its outputs stand there, and it needs its inputs no more."""
+    def task_done(self, task: int) -> None:
+        """Updates the counts after a rule is done: its outputs exist, and it no longer needs its inputs."""
         graph = self.graph
-        self._standing += len(graph.outputs_of(task))
+        self._existing += len(graph.outputs_of(task))
         for file in dict.fromkeys(graph.inputs_of(task)):
             self._readers[file] -= 1
             if not self._readers[file] and graph.producer[file] != NO_TASK and graph.file_names[file] not in self._kept:
                 self._candidates.append(file)
 
     def collect(self) -> list[bytes]:
-        """Removes what may go, if it is time to; returns the places of the rules that made it."""
+        """Removes all candidates if it is time to; returns the places of the rules that made them."""
         if not self._candidates or not self._is_time():
             return []
         graph = self.graph
@@ -127,21 +127,21 @@ class Collector:
             if remove_file(name):
                 self.removed.append(name)
                 places[place_of(graph, graph.producer[file])] = None
-            self._standing -= 1
+            self._existing -= 1
         self._candidates.clear()
         return list(places)
 
     def _is_time(self) -> bool:
         if self.settings.collection != "on_demand":
             return True
-        if self._standing > self.settings.collect_above:
+        if self._existing > self.settings.collect_above:
             return True
-        room = os.statvfs(".")
-        return room.f_bavail * room.f_frsize <= self.settings.collect_below
+        disk = os.statvfs(".")
+        return disk.f_bavail * disk.f_frsize <= self.settings.collect_below
 
 
 def remove_file(name: str) -> bool:
-    """Removes a file, or a directory with all that is in it; False if there was nothing, or it cannot be removed."""
+    """Removes a file, or a directory with its contents; False if it does not exist or cannot be removed."""
     if not os.path.lexists(name):
         return False
     try:
@@ -152,13 +152,13 @@ def remove_file(name: str) -> bool:
 
 
 RUN_AGAIN = 101
-"""Exit status by which a command asks to be run again."""
+"""Exit status by which a command requests to be run again."""
 LIMITS_EXCEEDED = (2, 3)
 _PIECE_BYTES = 1 << 20
 
 
 class MakeflowHooks:
-    """Speaks and writes as the original does."""
+    """Prints the messages and writes the log of the original program around each attempt."""
 
     def __init__(self, settings: MakeflowSettings, document: Makeflow, graph: Graph) -> None:
         self.settings = settings
@@ -169,7 +169,7 @@ class MakeflowHooks:
         self._readers_left: dict[int, int] = {}
 
     def begin(self, plan: Plan, log: MakeflowLog, kept: frozenset[str]) -> None:
-        """The plan is made and the log is open; `kept` are files that must not be collected."""
+        """Prepares for a run with this plan and log; files in `kept` are never collected."""
         self.log = log
         for name in sandboxes("*") if self.settings.sandbox else []:
             remove_file(name)  # of a run that was killed
@@ -180,7 +180,7 @@ class MakeflowHooks:
                 self._readers_left[file] = self._readers_left.get(file, 0) + 1
 
     def wrap_command(self, task: int, command: str) -> str:
-        """The command inside everything that the options put around it."""
+        """Returns the command inside wrappers, sandbox, monitor and waiting loop, as the options require."""
         settings, graph = self.settings, self.graph
         command = self._wrap(task, command)
         outputs = [*graph.output_names(task), *self._of_wrapper(settings.wrapper_outputs, task)]
@@ -195,7 +195,7 @@ class MakeflowHooks:
         return command
 
     def _wrap(self, task: int, command: str) -> str:
-        """The command as it is shown: inside the user's own wrappers, but not inside ours."""
+        """Returns the command as messages show it: inside the user's wrappers only."""
         for wrapper in self.settings.wrappers:
             command = wrapped(command, wrapper, task)
         return command
@@ -212,14 +212,14 @@ class MakeflowHooks:
         for name in self.graph.output_names(task):
             log.file(name, FileState.EXPECT)
         log.rule(task, RuleState.RUNNING)
-        self.say(f"submitting job: {self._wrap(task, str(self.graph.actions[task]))}\nsubmitted job {job}")
+        self.print_message(f"submitting job: {self._wrap(task, str(self.graph.actions[task]))}\nsubmitted job {job}")
 
     def ended(self, attempt: EndedAttempt) -> None:
-        """Judges the attempt by the original's rules."""
+        """Determines the outcome of an attempt by the rules of the original."""
         if attempt.outcome is AttemptOutcome.CANCELLED:
             self._aborted(attempt)
             return
-        self.say(f"job {self._log().job_of(attempt.task)} completed")
+        self.print_message(f"job {self._log().job_of(attempt.task)} completed")
         if attempt.outcome is AttemptOutcome.OK:
             self._check_further(attempt)
         if attempt.outcome is AttemptOutcome.OK:
@@ -228,7 +228,7 @@ class MakeflowHooks:
             self._failed(attempt)
 
     def _check_further(self, attempt: EndedAttempt) -> None:
-        """What the options ask of a rule beyond making its outputs."""
+        """Checks what the options require in addition to the outputs."""
         task = attempt.task
         for name in self._of_wrapper(self.settings.wrapper_outputs, task):
             if not os.path.exists(name):
@@ -254,17 +254,17 @@ class MakeflowHooks:
 
     def _failed(self, attempt: EndedAttempt) -> None:
         log, graph, task = self._log(), self.graph, attempt.task
-        self.complain(f"{graph.actions[task]} {self._how_it_failed(attempt)}")
+        self.print_error(f"{graph.actions[task]} {self._how_it_failed(attempt)}")
         if attempt.status == RUN_AGAIN and self.settings.run_again:
             attempt.outcome = AttemptOutcome.AGAIN
         if self.settings.save_failed:
             self._drop_failed_directory(task)
-            self.complain(f"rule {task} failed, moving any outputs to {failed_directory(task)}")
+            self.print_error(f"rule {task} failed, moving any outputs to {failed_directory(task)}")
             try:
                 keep_failed(graph, attempt, self.document.rules[task].category)
                 log.file(failed_directory(task), FileState.COMPLETE, 0)
-            except OSError as error:  # no reason for the other rules to stop
-                self.complain(f"rule {task} failed, cannot move outputs: {error}")
+            except OSError as error:  # the other rules can continue
+                self.print_error(f"rule {task} failed, cannot move outputs: {error}")
         self._delete_outputs(task)
         log.rule(task, RuleState.FAILED)
 
@@ -294,47 +294,47 @@ class MakeflowHooks:
     def _delete_outputs(self, task: int) -> None:
         for name in self.graph.output_names(task):
             if remove_file(name):
-                self.say(f"deleted {name}")
+                self.print_message(f"deleted {name}")
             self._log().file(name, FileState.DELETED)
 
     def _drop_failed_directory(self, task: int) -> None:
         directory = failed_directory(task)
         if os.path.isdir(directory):
             remove_file(directory)
-            self.say(f"deleted {directory}")
+            self.print_message(f"deleted {directory}")
             self._log().file(directory, FileState.DELETED, 0)
 
     def collect(self) -> list[bytes]:
-        """Removes what nothing needs any more."""
+        """Removes files that no rule needs any more."""
         if self.collector is None:
             return []
         places = self.collector.collect()
         for name in self.collector.removed:
-            self.say(f"deleted {name}")
+            self.print_message(f"deleted {name}")
             self._log().file(name, FileState.DELETED)
         self.collector.removed.clear()
         return places
 
     def attempt_over(self, name: str, attempt: EndedAttempt, verdict: str) -> None:
         if verdict == "done" and self.collector is not None:
-            self.collector.made(attempt.task)
+            self.collector.task_done(attempt.task)
         if verdict == "retry" and attempt.outcome is not AttemptOutcome.LOST:
-            self.complain(f"will retry failed job {self.graph.actions[attempt.task]}")
+            self.print_error(f"will retry failed job {self.graph.actions[attempt.task]}")
 
     def tick(self, statistics: Statistics, now: float) -> None:
-        """The original shows no progress."""
+        """Does nothing: the original shows no progress."""
 
     def note(self, text: str) -> None:
-        self.complain(text)
+        self.print_error(text)
 
     def _log(self) -> MakeflowLog:
         assert self.log is not None, "nothing is started before the log is open"
         return self.log
 
     @staticmethod
-    def say(text: str) -> None:
+    def print_message(text: str) -> None:
         print(text, flush=True)
 
     @staticmethod
-    def complain(text: str) -> None:
+    def print_error(text: str) -> None:
         print(text, file=sys.stderr, flush=True)

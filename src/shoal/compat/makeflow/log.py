@@ -1,7 +1,7 @@
-"""The log of the original program, `<file>.makeflowlog`: people and tools read it.
+"""The log of the original program, `<file>.makeflowlog`, which users and other tools read.
 
-What is done and what is not comes from the ledger, which knows rules by their content; this log knows them by number.
-We read it only to see whether it is a log at all, and to clean up.
+The ledger decides which rules are done, because it identifies rules by content, the log by number. The log is read only
+to check its format, to clean up, and to import the results of runs of the original program (`import_results`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shoal.ledger.records import TaskEnded, decode
 from shoal.ledger.workspace import Workspace
 
 EXPECTED_SIZE = 1 << 30
-"""What the original writes as the size of a file that is not there yet."""
+"""Size that the original writes for a file that does not exist yet."""
 
 
 _RECORD = re.compile(rb"#|\s*\d+\s+-?\d+\s+-?\d+\s+-?\d+")
@@ -29,7 +29,7 @@ _FILE_RECORD = re.compile(r"# FILE \d+ (.+) (\d) \d+$")
 
 
 class RuleState(IntEnum):
-    """States of a rule, by the numbers of the log."""
+    """States of a rule, with their numbers in the log."""
 
     WAITING = 0
     RUNNING = 1
@@ -39,7 +39,7 @@ class RuleState(IntEnum):
 
 
 class FileState(IntEnum):
-    """States of a file, by the numbers of the log."""
+    """States of a file, with their numbers in the log."""
 
     EXPECT = 1
     EXISTS = 2
@@ -48,7 +48,7 @@ class FileState(IntEnum):
 
 
 class MakeflowLog:
-    """Appends to one log; every record is written at once."""
+    """Appends records to one log, each written immediately."""
 
     def __init__(self, path: str, graph: Graph) -> None:
         self.path = path
@@ -64,7 +64,7 @@ class MakeflowLog:
         self._next_job = 1
 
     def begin(self, done: list[int]) -> None:
-        """The run starts; rules that are up to date count as complete without a record."""
+        """Records the start of a run; rules that are up to date count as complete without a record."""
         for rule in done:
             self._move(rule, RuleState.COMPLETE)
         self._write(f"# STARTED {_now()}")
@@ -73,7 +73,7 @@ class MakeflowLog:
         return self._jobs[rule]
 
     def new_job(self, rule: int) -> int:
-        """The number under which an attempt is spoken of."""
+        """Assigns a job number to a new attempt."""
         self._jobs[rule] = self._next_job
         self._next_job += 1
         return self._jobs[rule]
@@ -93,7 +93,7 @@ class MakeflowLog:
         return [rule for rule, found in enumerate(self._states) if found == state]
 
     def end(self, word: str) -> None:
-        """`word` is COMPLETED, FAILED or ABORTED."""
+        """Records the end of the run; `word` is COMPLETED, FAILED or ABORTED."""
         self._write(f"# {word} {_now()}")
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -102,7 +102,7 @@ class MakeflowLog:
         self._file.close()
 
     def describe(self, graph: Graph, categories: list[str]) -> None:
-        """Records that say what each rule is (`--log-verbose`)."""
+        """Writes records that describe each rule (`--log-verbose`)."""
         for rule in reversed(range(len(graph))):
             category = categories[rule]
             parents = sorted(set(graph.predecessors_of(rule)))
@@ -131,12 +131,12 @@ def _now() -> int:
 
 
 def on_one_line(text: str) -> str:
-    """A name or command of several lines is one record all the same, or the log could not be read again."""
+    """Escapes line ends in a name or command, so that a record is one line."""
     return text.replace("\n", "\\n")
 
 
 def check_log(path: str) -> None:
-    """Refuses a file that is no log, lest we write into it; takes off a last line that was not written to its end."""
+    """Refuses a file that is not a log, to protect users' files; truncates an incomplete last line."""
     if not os.path.isfile(path):
         return
     with open(path, "rb+") as file:
@@ -147,7 +147,7 @@ def check_log(path: str) -> None:
             if not _RECORD.match(line):
                 raise InputError(
                     f"{path} appears to be corrupted on line {number}",
-                    remedy="remove it to start afresh, or name another log with -l",
+                    remedy="remove it to start from scratch, or choose another log with -l",
                 )
             whole += len(line)
         else:
@@ -155,13 +155,13 @@ def check_log(path: str) -> None:
         file.truncate(whole)
 
 
-def standing_files(path: str) -> list[str]:
-    """Names of files that were made and not removed, as far as the log at this path tells."""
+def existing_files(path: str) -> list[str]:
+    """Returns the files that, according to the log, were made and not removed."""
     return [name for name, state in _last_states(path).items() if state in (FileState.EXISTS, FileState.COMPLETE)]
 
 
-def begun_files(path: str) -> frozenset[str]:
-    """Names, each on one line, of files that rules had made or begun to make when the log at this path breaks off."""
+def started_files(path: str) -> frozenset[str]:
+    """Returns the names, as in the log, of files that rules had made or started to make at the end of the log."""
     return frozenset(name for name, state in _last_states(path).items() if state != FileState.DELETED)
 
 
@@ -183,8 +183,8 @@ _SLACK = 1.0
 """The original counts in whole seconds."""
 
 
-def take_over(log: str, graph: Graph, workspace: Workspace) -> int:
-    """Writes results for the rules that are done by the log, if we have none of our own; returns how many."""
+def import_results(log: str, graph: Graph, workspace: Workspace) -> int:
+    """Adds results to the ledger for rules that the log shows as done, if the ledger has none; returns their number."""
     if not os.path.exists(log) or _has_results(workspace):
         return 0
     done = _completed(log, graph)
@@ -197,7 +197,7 @@ def take_over(log: str, graph: Graph, workspace: Workspace) -> int:
     try:
         for rule in topological_order(graph):
             moment = done.get(rule)
-            if moment is not None and _holds(graph, rule, versions, moment):
+            if moment is not None and _is_valid(graph, rule, versions, moment):
                 ledger.add(_result(graph, rule, versions, moment))
                 taken += 1
     finally:
@@ -210,7 +210,7 @@ def _has_results(workspace: Workspace) -> bool:
 
 
 def _completed(log: str, graph: Graph) -> dict[int, float]:
-    """When each rule was completed, of those whose files have the names they have here."""
+    """Returns the completion times of the completed rules whose outputs have the same names in the log."""
     done: dict[int, float] = {}
     made: set[str] = set()
     with open(log, encoding="utf-8", errors="surrogateescape") as file:
@@ -221,14 +221,14 @@ def _completed(log: str, graph: Graph) -> dict[int, float]:
             elif record := _RULE.match(line):
                 moment, rule, state, total = map(int, record.groups())
                 if total != len(graph) or rule >= total:
-                    return {}  # it speaks of another workflow
+                    return {}  # the log belongs to another workflow
                 done.pop(rule, None)
                 if state == RuleState.COMPLETE and made.issuperset(map(on_one_line, graph.output_names(rule))):
                     done[rule] = moment / 1e6
     return done
 
 
-def _holds(graph: Graph, rule: int, versions: Versions, moment: float) -> bool:
+def _is_valid(graph: Graph, rule: int, versions: Versions, moment: float) -> bool:
     inputs, outputs = graph.inputs_of(rule), graph.outputs_of(rule)
     newest = max((versions.times[file] / 1e9 for file in inputs if file not in versions.folders), default=0.0)
     return newest <= moment + _SLACK and all(versions.sizes[file] >= 0 for file in (*inputs, *outputs))

@@ -1,4 +1,4 @@
-"""One run as the original program does it, from its first message to its exit status."""
+"""Commands of `shoal makeflow`: run a workflow, dry run, clean up, summary, and options from a JSON file (`--argv`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shoal.compat.makeflow.hooks import MakeflowHooks, failed_directory, remove_
 from shoal.compat.makeflow.log import (
     MakeflowLog,
     RuleState,
-    begun_files,
     check_log,
+    existing_files,
+    import_results,
     on_one_line,
-    standing_files,
-    take_over,
+    started_files,
 )
 from shoal.compat.makeflow.workflow import (
     is_script,
@@ -48,7 +48,7 @@ from shoal.ledger.workspace import LockHolder, Workspace
 def summary_of(
     settings: MakeflowSettings, graph: Graph, log: MakeflowLog, ending: str, seconds: float, outputs: list[str]
 ) -> str:
-    """The text; `ending` is completed, failed or aborted."""
+    """Returns the text of the summary; `ending` is completed, failed or aborted."""
     total = len(graph)
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -76,10 +76,10 @@ def summary_of(
 
 
 def run(settings: MakeflowSettings, document: Makeflow, language: str, node: Resources) -> int:
-    """Runs the workflow; 0 only if everything it asks for was made."""
+    """Runs the workflow and returns the exit status: 0 only if all rules are done."""
     workflow = without_collection(lambda: workflow_of(settings, document, language))
     graph = workflow.graph
-    stand_in = MakeflowHooks(settings, document, graph)
+    hooks = MakeflowHooks(settings, document, graph)
     is_new = not os.path.exists(settings.log)
     print(f"{'creating new' if is_new else 'recovering from'} log file {settings.log}...")
     check_log(settings.log)
@@ -90,10 +90,10 @@ def run(settings: MakeflowSettings, document: Makeflow, language: str, node: Res
     session = Session(
         workspace,
         lambda: workflow,
-        _options(settings, node, stand_in),
-        stand_in,
+        _options(settings, node, hooks),
+        hooks,
         afresh=is_new,
-        before=lambda _: _take_over(settings, workflow, workspace),
+        before=lambda _: _import_results(settings, workflow, workspace),
     )
     try:
         log = MakeflowLog(settings.log, graph)
@@ -101,16 +101,16 @@ def run(settings: MakeflowSettings, document: Makeflow, language: str, node: Res
         session.abandon()
         raise
     session.report_all = True
-    _warn(session.plan)
+    _warn_of_changes(session.plan)
     if session.history.last_run is not None and session.history.last_end is None:
         _remove_unrecorded(session.plan, settings.log)
     if is_new and settings.verbose_log:
         log.describe(graph, [rule.category for rule in document.rules])
     log.begin([task for task in range(len(graph)) if not session.plan.runs(task)])
-    stand_in.begin(session.plan, log, kept_files(document, graph))
+    hooks.begin(session.plan, log, kept_files(document, graph))
     print("starting workflow....", flush=True)
     began = time.monotonic()
-    # The loop hears of every signal that has a handler; the original stops at this one, too.
+    # The event loop receives every signal that has a handler; the original also stops at this one.
     before = signal.signal(signal.SIGQUIT, lambda number, frame: None)
     try:
         executed = session.execute()
@@ -127,11 +127,15 @@ def run(settings: MakeflowSettings, document: Makeflow, language: str, node: Res
     return status
 
 
-def _options(settings: MakeflowSettings, node: Resources, stand_in: MakeflowHooks) -> RunOptions:
-    """How the original runs: at once, with files as they are found, nothing measured or held, streams passed on."""
+def _options(settings: MakeflowSettings, node: Resources, hooks: MakeflowHooks) -> RunOptions:
+    """Returns options for the behaviour of the original.
+
+    Retries start immediately, changed outputs are accepted as they are, nothing is measured or limited, and commands
+    inherit standard output and error.
+    """
     return RunOptions(
         node,
-        hooks=stand_in,
+        hooks=hooks,
         retry_pause=0.0,
         as_found=True,
         check_sources=settings.check_files,
@@ -142,27 +146,27 @@ def _options(settings: MakeflowSettings, node: Resources, stand_in: MakeflowHook
     )
 
 
-def _take_over(settings: MakeflowSettings, workflow: Workflow, workspace: Workspace) -> None:
-    taken = take_over(settings.log, workflow.graph, workspace)
+def _import_results(settings: MakeflowSettings, workflow: Workflow, workspace: Workspace) -> None:
+    taken = import_results(settings.log, workflow.graph, workspace)
     if taken:
         print(f"{taken} of {len(workflow.graph)} rules were done by another program, according to its log.")
 
 
 def write_dry_run(settings: MakeflowSettings, document: Makeflow, language: str) -> int:
-    """Writes the script that `-T dryrun` makes, and runs nothing."""
+    """Writes the script of `-T dryrun` and runs nothing."""
     graph = workflow_of(settings, document, language).graph
-    stand_in = MakeflowHooks(settings, document, graph)
-    dressed = [stand_in.wrap_command(task, str(action)) for task, action in enumerate(graph.actions)]
+    hooks = MakeflowHooks(settings, document, graph)
+    commands = [hooks.wrap_command(task, str(action)) for task, action in enumerate(graph.actions)]
     path = settings.dagfile + ".sh"
-    write_script(path, script_of(graph, dressed))
-    for command in dressed:
+    write_script(path, script_of(graph, commands))
+    for command in commands:
         print(f"submitting job: {command}")
     print(f"wrote {path}; nothing was run.")
     return 0
 
 
-def _warn(plan: Plan) -> None:
-    """Says what somebody did to files that earlier runs made."""
+def _warn_of_changes(plan: Plan) -> None:
+    """Warns of files that were removed or changed since an earlier run."""
     graph = plan.graph
     warnings = 0
     for task, reason in enumerate(plan.reasons):
@@ -177,8 +181,8 @@ def _warn(plan: Plan) -> None:
 
 
 def _remove_unrecorded(plan: Plan, log: str) -> None:
-    """Removes what a killed run made and did not live to record: a command that appends must not append to it."""
-    graph, names = plan.graph, begun_files(log)
+    """Removes outputs that a killed run made but did not record: a command that appends must start from nothing."""
+    graph, names = plan.graph, started_files(log)
     for task in plan.to_run():
         for name in graph.output_names(task):
             if on_one_line(name) in names and remove_file(name):
@@ -191,7 +195,7 @@ def _make_monitor_directory(settings: MakeflowSettings) -> None:
             os.makedirs(settings.monitor.directory, exist_ok=True)
         except OSError as error:
             raise InputError(
-                f"cannot make the directory {settings.monitor.directory!r} for --monitor: {error.strerror}"
+                f"cannot create the directory {settings.monitor.directory!r} for --monitor: {error.strerror}"
             ) from None
 
 
@@ -218,7 +222,7 @@ WORKFLOW_KEY = "MAKEFLOW"
 
 
 def argv_words(text: bytes | str, source: str) -> list[str]:
-    """The words that stand for the file; the workflow's name comes last."""
+    """Returns the command-line words that the options file stands for; the workflow's name is the last one."""
     options = parse_json(text, source)
     line, column = getattr(options, "line", None), getattr(options, "column", None)
 
@@ -226,18 +230,20 @@ def argv_words(text: bytes | str, source: str) -> list[str]:
         return InputError(message, file=source, line=line or None, column=column or None, remedy=remedy)
 
     if not isinstance(options, dict):
-        raise error("a file of options holds an object", 'write { "OPTION": VALUE, ... }')
+        raise error("a file of options must be an object", 'write { "OPTION": VALUE, ... }')
     words: list[str] = []
     names: list[str] = []
     for option, value in options.items():
         if option == WORKFLOW_KEY:
             if not isinstance(value, str):
-                raise error(f"{WORKFLOW_KEY} is the name of the workflow's file", "write it as text")
+                raise error(f"{WORKFLOW_KEY} must be the name of the workflow's file", "write it as a string")
             names.append(value)
         elif not option or option.startswith("-") or "=" in option:
             raise error(f"{option!r} is not the long name of an option", "leave out the dashes")
         elif isinstance(value, (list, dict)):
-            raise error(f"the value of {option!r} must be text or a number", "use null for an option without one")
+            raise error(
+                f"the value of {option!r} must be a string or a number", "use null for an option without a value"
+            )
         else:
             words.append(f"--{option}" if value is None else f"--{option}={_text_of(value)}")
     return [*words, *names]
@@ -253,7 +259,7 @@ KINDS = ("all", "intermediates", "outputs", "cache")
 
 
 def clean(settings: MakeflowSettings, document: Makeflow, language: str, kind: str) -> int:
-    """Removes files of one kind; with `all` also logs and records."""
+    """Removes files of one kind; with `all`, also logs and the records of earlier runs."""
     graph = workflow_of(settings, document, language).graph
     check_log(settings.log)
     workspace = workspace_of(settings)
@@ -268,7 +274,7 @@ def clean(settings: MakeflowSettings, document: Makeflow, language: str, kind: s
         status = _clean_children(settings, document, language, kind) if kind == "all" else 0
         gone = _remove_targets(document, graph, kind, settings)
         if kind == "all":
-            _forget(settings, workspace, graph, document)
+            _remove_state(settings, workspace, graph, document)
         elif kind == "intermediates" and known and gone:
             _record(workspace, graph, gone)
     finally:
@@ -278,7 +284,7 @@ def clean(settings: MakeflowSettings, document: Makeflow, language: str, kind: s
 
 
 def _remove_targets(document: Makeflow, graph: Graph, kind: str, settings: MakeflowSettings) -> list[int]:
-    """Removes made files of this kind; returns the numbers of those that were there."""
+    """Removes files of this kind that rules have made; returns the numbers of those that existed."""
     outputs = frozenset(output_files(document, graph))
     kept = kept_files(document, graph) if kind == "intermediates" else frozenset(document.inputs) - outputs
     gone = []
@@ -292,14 +298,14 @@ def _remove_targets(document: Makeflow, graph: Graph, kind: str, settings: Makef
     if kind == "all":
         further = [name.replace("%%", str(rule)) for rule in range(len(graph)) for name in settings.wrapper_outputs]
         named = frozenset(graph.file_names)
-        for name in dict.fromkeys([*further, *standing_files(settings.log)]):
+        for name in dict.fromkeys([*further, *existing_files(settings.log)]):
             if name not in named and remove_file(name):
                 print(f"deleted {name}")
     return gone
 
 
 def _clean_children(settings: MakeflowSettings, document: Makeflow, language: str, kind: str) -> int:
-    """Sub-workflows clean up after themselves."""
+    """Runs `shoal makeflow --clean` for each sub-workflow; returns 1 if one of them fails."""
     status = 0
     for number, rule in enumerate(document.rules):
         if rule.workflow and os.path.exists(rule.workflow):
@@ -312,7 +318,7 @@ def _clean_children(settings: MakeflowSettings, document: Makeflow, language: st
     return 1 if status else 0
 
 
-def _forget(settings: MakeflowSettings, workspace: Workspace, graph: Graph, document: Makeflow) -> None:
+def _remove_state(settings: MakeflowSettings, workspace: Workspace, graph: Graph, document: Makeflow) -> None:
     for rule in range(len(graph)):
         if os.path.isdir(failed_directory(rule)):
             remove_file(failed_directory(rule))
@@ -331,7 +337,7 @@ def _forget(settings: MakeflowSettings, workspace: Workspace, graph: Graph, docu
 
 
 def _record(workspace: Workspace, graph: Graph, gone: list[int]) -> None:
-    """What was removed here is no reason for the next run to make it again, unless something needs it."""
+    """Records the removed files, so that the next run makes them again only if a rule needs them."""
     ledger = LedgerWriter(workspace.ledger, workspace.ballast)
     try:
         ledger.add(OutputsCollected(list(dict.fromkeys(place_of(graph, graph.producer[file]) for file in gone))))

@@ -1,4 +1,4 @@
-"""The graph of a Makeflow as the original runs it: in the current directory, with its own way of counting jobs."""
+"""The graph of a Makeflow as `makeflow` runs it (limits count jobs), its sub-workflows, and the dry-run script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PASSED_ON = ("cores", "memory", "disk")
 
 
 def workflow_of(settings: MakeflowSettings, document: Makeflow, language: str) -> Workflow:
-    """All rules are wanted."""
+    """Returns the workflow with all rules as targets."""
     nest = nested_command(settings, document, language)
     graph = build_graph(document, nest=nest, retries=settings.retries, by_jobs=True, relative=relative_here())
     kept = frozenset(output_files(document, graph))
@@ -32,7 +32,7 @@ def workflow_of(settings: MakeflowSettings, document: Makeflow, language: str) -
 
 
 def nested_command(settings: MakeflowSettings, document: Makeflow, language: str) -> Callable[[int, MakeflowRule], str]:
-    """How the sub-workflow of a rule is run: by this same program, with a log of its own."""
+    """Returns a function that gives the command for the sub-workflow of a rule: `shoal makeflow` with its own log."""
 
     def command(number: int, rule: MakeflowRule) -> str:
         words = ["shoal", "makeflow", "-T", "local", quote(rule.workflow)]
@@ -45,7 +45,7 @@ def nested_command(settings: MakeflowSettings, document: Makeflow, language: str
 
 
 def limits_of(document: Makeflow, rule: MakeflowRule) -> list[tuple[str, int]]:
-    """What a rule declares that it needs at most, in whole cores, megabytes and seconds."""
+    """Returns the limits that a rule declares, in whole cores, megabytes and seconds."""
     own = dict(rule.variables)
     values = {name: own.get(name) or document.variables.latest(rule.category, name) or "" for name in _LIMITS}
     declared = resources_of(values, "jobs")
@@ -61,7 +61,7 @@ def limits_of(document: Makeflow, rule: MakeflowRule) -> list[tuple[str, int]]:
 
 
 def language_options(rule: MakeflowRule, language: str) -> list[str]:
-    """How a sub-workflow is to be read, in words for the shell; JSON is JX, too, and may get definitions."""
+    """Returns the shell words for the language of a sub-workflow. JSON is read as JX, so it can have definitions."""
     if language == "makeflow":
         return []
     words = ["--jx"]
@@ -71,7 +71,7 @@ def language_options(rule: MakeflowRule, language: str) -> list[str]:
 
 
 def workspace_of(settings: MakeflowSettings) -> Workspace:
-    """The state of a run belongs to its log: another log is another run."""
+    """Returns the workspace of a run. It depends on the log, because in the original another log is another run."""
     base = os.getcwd()
     name = os.path.relpath(settings.dagfile)
     if os.path.abspath(settings.log) != os.path.abspath(settings.dagfile + ".makeflowlog"):
@@ -80,21 +80,21 @@ def workspace_of(settings: MakeflowSettings) -> Workspace:
 
 
 def kept_files(document: Makeflow, graph: Graph) -> frozenset[str]:
-    """Files that are inputs or outputs of the whole workflow."""
+    """Returns the files that are inputs or outputs of the whole workflow."""
     return frozenset((*document.inputs, *output_files(document, graph)))
 
 
 _MARK = "# written by shoal"
 
 
-def script_of(graph: Graph, dressed: list[str]) -> str:
-    """The text of the script; `dressed` are the command lines by rule."""
+def script_of(graph: Graph, commands: list[str]) -> str:
+    """Returns the text of the dry-run script; `commands` are the command lines by rule."""
     lines = ["#!/bin/sh", "set -x", "set -e", "", f"{_MARK} {__version__}", ""]
     for rule in topological_order(graph):
         for name in graph.input_names(rule):
             lines.append(f"test -e {double_quoted(name)}")
         variables = [double_quoted(f"{name}={value}") for name, value in graph.profile_of(rule).environment]
-        lines.append(" ".join(["env", *variables, "sh", "-c", double_quoted(dressed[rule])]))
+        lines.append(" ".join(["env", *variables, "sh", "-c", double_quoted(commands[rule])]))
         for name in graph.output_names(rule):
             lines.append(f"test -e {double_quoted(name)}")
     return "\n".join(lines) + "\n"
@@ -107,7 +107,7 @@ def write_script(path: str, text: str) -> None:
 
 
 def is_script(path: str) -> bool:
-    """Whether the file is one that `write_script` wrote, and not a script of the user's with the same name."""
+    """Whether `write_script` wrote the file: a script of the user can have the same name."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return any(line.startswith(_MARK) for line in islice(file, 10))

@@ -1,1 +1,1 @@
-"""Measures one command as `resource_monitor` does, and ends it if it exceeds its limits."""
+"""`shoal monitor`: measures one command like `resource_monitor`, and kills it if it exceeds its limits."""

@@ -1,7 +1,7 @@
-"""The options of the monitor: those of `resource_monitor` that we have, and `--plot`. Pure.
+"""The options and limits of the monitor: those of `resource_monitor` that are supported, and `--plot`. Pure.
 
-`python -m shoal.monitor` reads its words here, because argparse takes longer to load than measuring a short command;
-`shoal monitor` reads the same table with argparse, for help and hints.
+`python -m shoal.monitor` parses its command line here, because loading argparse takes longer than measuring a short
+command; `shoal monitor` passes the same table to argparse, for help and suggestions.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from shoal.compat.resource_monitor.summary import FIELDS, NO_LIMITS, number
 from shoal.errors import InputError
 
 CORES_GRACE = 0.25
-"""A thread more for a moment is no offence."""
+"""Tolerance for cores: a short additional thread does not exceed the limit."""
 
 _LIMITABLE = [name for name in FIELDS if name not in NO_LIMITS]
 
 
 def parse_limits(text: str, file: str | None = None, line: int | None = None) -> dict[str, float]:
-    """Reads `name: value, name: value`."""
+    """Parses `name: value, name: value`."""
     found: dict[str, float] = {}
     for part in text.split(","):
         name, colon, value = part.partition(":")
@@ -31,7 +31,7 @@ def parse_limits(text: str, file: str | None = None, line: int | None = None) ->
 
 
 def parse_limits_file(text: str, file: str) -> dict[str, float]:
-    """Reads a summary (or any JSON object of numbers and `[number, unit]` pairs), or lines of `name: value`."""
+    """Parses a summary (or any JSON object of numbers and `[number, unit]` pairs), or lines of `name: value`."""
     if text.lstrip().startswith("{"):
         return _from_json(text, file)
     found: dict[str, float] = {}
@@ -43,16 +43,16 @@ def parse_limits_file(text: str, file: str) -> dict[str, float]:
 
 
 def _from_json(text: str, file: str) -> dict[str, float]:
-    import json  # takes longer to load than all of the monitor, and few have such a file
+    import json  # takes longer to load than the whole monitor, and is rarely needed
 
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise InputError(f"this is not JSON: {error}", file=file) from None
+        raise InputError(f"the file is not valid JSON: {error}", file=file) from None
     found: dict[str, float] = {}
     for name, value in data.items():
         amount = value[0] if isinstance(value, list) and value else value
-        # A summary of an earlier run may serve as limits, and says more than limits.
+        # The summary of an earlier run can be used as limits, and has additional fields.
         if name in NO_LIMITS or (name not in FIELDS and not _is_number(amount)):
             continue
         found[name] = _limit(name, str(amount), file, None)
@@ -66,19 +66,19 @@ def _is_number(value: object) -> bool:
 def _limit(name: str, text: str, file: str | None, line: int | None) -> float:
     if name not in _LIMITABLE:
         known = ", ".join(_LIMITABLE)
-        raise InputError(f"there is no limit for {name!r}", file=file, line=line, remedy=f"there is one for {known}")
+        raise InputError(f"unknown limit {name!r}", file=file, line=line, remedy=f"use one of {known}")
     try:
         value = float(text)
     except ValueError:
         value = -1.0
     if value < 0 or not isfinite(value):
-        remedy = f"it is a number of {FIELDS[name][0]} that is not negative"
-        raise InputError(f"the limit of {name} cannot be {text!r}", file=file, line=line, remedy=remedy)
+        remedy = f"write a non-negative number of {FIELDS[name][0]}"
+        raise InputError(f"{text!r} is not a valid limit of {name}", file=file, line=line, remedy=remedy)
     return value
 
 
 def exceeded(limits: dict[str, float], values: dict[str, float]) -> dict[str, float]:
-    """The limits that `values` are above, in the order in which they were given."""
+    """Returns the limits that `values` exceed, in the order in which they were given."""
     over = {}
     for name, limit in limits.items():
         value = values.get(name, 0.0)
@@ -88,8 +88,8 @@ def exceeded(limits: dict[str, float], values: dict[str, float]) -> dict[str, fl
     return over
 
 
-def verdict(over: dict[str, float], values: dict[str, float], after: float) -> str:
-    """What was exceeded, by how much and when, in one sentence."""
+def describe_exceeded(over: dict[str, float], values: dict[str, float], after: float) -> str:
+    """Returns one sentence with the exceeded limits, the values and the time."""
     parts = []
     for name, limit in over.items():
         unit, decimals = FIELDS[name]
@@ -101,24 +101,24 @@ def verdict(over: dict[str, float], values: dict[str, float], after: float) -> s
 
 
 OPTIONS: tuple[tuple[str, str, str | None, str], ...] = (
-    ("-i", "--interval", "SECONDS", "look at the processes at least so often (default: 1)"),
+    ("-i", "--interval", "SECONDS", "sample the processes at least this often (default: 1)"),
     ("-c", "--sh", "TEXT", "run TEXT with /bin/sh instead of a command after '--'"),
     ("-l", "--limits-file", "FILE", "read limits from FILE: a summary, or lines of 'name: value'"),
     ("-L", "--limits", "TEXT", "set limits: 'memory: 500, wall_time: 60'; may be repeated"),
-    ("", "--measure-only", None, "tell of exceeded limits, but end nothing"),
-    ("-f", "--child-in-foreground", None, "accepted for the sake of old command lines: the command has the terminal"),
+    ("", "--measure-only", None, "report exceeded limits, but do not kill the command"),
+    ("-f", "--child-in-foreground", None, "accepted for compatibility: the command always has the terminal"),
     ("-O", "--with-output-files", "NAME", "write NAME.summary and so on (default: resource-pid-PID)"),
-    ("", "--with-time-series", None, "write a row per look to NAME.series"),
-    ("", "--with-inotify", None, "write the files seen open to NAME.files"),
-    ("-V", "--verbatim-to-summary", "NAME:TEXT", "put a field of your own into the summary; may be repeated"),
+    ("", "--with-time-series", None, "write one row per interval to NAME.series"),
+    ("", "--with-inotify", None, "write the files that were seen open to NAME.files"),
+    ("-V", "--verbatim-to-summary", "NAME:TEXT", "add a field to the summary; may be repeated"),
     ("", "--measure-dir", "DIR", "measure this directory instead of the current one; may be repeated"),
     ("", "--without-disk-footprint", None, "measure no directory"),
-    ("", "--accurate-short-processes", None, "accepted for the sake of old command lines: it is always so"),
+    ("", "--accurate-short-processes", None, "accepted for compatibility: always on"),
     ("", "--no-pprint", None, "write the summary on one line"),
     ("", "--plot", "FILE.svg", "draw memory and cores over time"),
-    ("", "--from-series", "FILE", "run nothing: draw this time series, also one of 'shoal run --series'"),
+    ("", "--from-series", "FILE", "run nothing, but plot this time series, also one of 'shoal run --series'"),
 )
-"""Short name, long name, what its value is called (None: it has none), help."""
+"""Short name, long name, name of the value (None: no value), help text."""
 
 _IGNORED = ("--child-in-foreground", "--accurate-short-processes")
 _LONG_OF = {short: long for short, long, _, _ in OPTIONS if short}
@@ -126,7 +126,7 @@ _VALUE_OF = {long: value for _, long, value, _ in OPTIONS}
 
 
 class MonitorOptions:
-    """What was asked for."""
+    """The parsed options of one command line."""
 
     def __init__(self) -> None:
         self.interval = 1.0
@@ -145,8 +145,8 @@ class MonitorOptions:
         self.plot: str | None = None
         self.from_series: str | None = None
 
-    def take(self, option: str, value: str) -> None:
-        """Takes in one option by its long name; the value of one that has none does not matter."""
+    def set(self, option: str, value: str) -> None:
+        """Sets one option by its long name; the value of an option without value is ignored."""
         match option:
             case "--interval":
                 self.interval = _seconds(value)
@@ -180,15 +180,15 @@ class MonitorOptions:
                 assert option in _IGNORED
 
     def check(self) -> None:
-        """Refuses what can only be told when all words have been read."""
+        """Checks combinations of options, after all of them are set."""
         if self.from_series is not None:
             if self.plot is None or self.command or self.shell_text is not None:
-                raise InputError("--from-series runs nothing and draws", remedy="write --plot FILE.svg, and no command")
+                raise InputError("--from-series only plots", remedy="write --plot FILE.svg, and no command")
             return
         if self.shell_text is not None and self.command:
-            raise InputError(f"there is a command in --sh and another, {self.command[0]!r}", remedy="leave one out")
+            raise InputError(f"--sh and the command {self.command[0]!r} exclude each other", remedy="leave one out")
         if self.shell_text is None and not self.command:
-            raise InputError("there is no command to measure", remedy="put it after '--'")
+            raise InputError("the command to measure is missing", remedy="put it after '--'")
 
 
 def _seconds(text: str) -> float:
@@ -197,19 +197,19 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not (isfinite(seconds) and seconds >= 0.001):
-        raise InputError(f"the interval cannot be {text!r}", remedy="it is a number of seconds, at least 0.001")
+        raise InputError(f"{text!r} is not a valid interval", remedy="write a number of seconds, at least 0.001")
     return seconds
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon:
-        raise InputError(f"{text!r} is no field for the summary", remedy="write 'name:text'")
+        raise InputError(f"{text!r} is not a valid field of the summary", remedy="write 'name:text'")
     return name.strip(), value.strip()
 
 
 def parse(words: list[str]) -> MonitorOptions:
-    """Reads a command line; the first word that is no option begins the command."""
+    """Parses a command line; the first word that is not an option starts the command."""
     options = MonitorOptions()
     at = 0
     while at < len(words):
@@ -229,14 +229,14 @@ def parse(words: list[str]) -> MonitorOptions:
                 raise InputError(f"{name} needs a value", remedy=f"write {name} {wanted}")
             value = words[at]
             at += 1
-        options.take(name, value or "")
+        options.set(name, value or "")
     options.command = words[at:]
     options.check()
     return options
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """The long name of an option, and the value that is written in the same word."""
+    """Returns the long name of an option and the value in the same word, if any."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         attached = value if equals else None
@@ -244,5 +244,5 @@ def _split(word: str) -> tuple[str, str | None]:
         name = _LONG_OF.get(word[:2], word[:2])
         attached = word[2:] or None
     if name not in _VALUE_OF:
-        raise InputError(f"the monitor has no option {name!r}", remedy="'shoal monitor --help' lists its options")
+        raise InputError(f"unknown option {name!r}", remedy="'shoal monitor --help' lists the options")
     return name, attached

@@ -1,4 +1,4 @@
-"""A drawing of the time series as SVG: memory and cores over time, with the limits. Pure."""
+"""Plots a time series of the monitor as SVG: memory and cores over time, with the limits. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from shoal.core.quantities import show_number, show_seconds
 from shoal.core.svg import Axis, Point, document, horizontals, line, polyline, round_number, text
 
 _WIDTH, _HEIGHT = 720, 200
-"""Of one panel."""
+"""Size of one panel in pixels."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 30, 35
 _LINES = 4
 
 
 def draw(rows: Sequence[series.SeriesRow | series.PlotPoint], title: str, limits: dict[str, float]) -> str:
-    """The whole file: a panel for memory and one for cores."""
+    """Returns the SVG file with one panel for memory and one for cores."""
     begun = rows[0].wall_clock if rows else 0.0
     panels: list[tuple[str, str, Callable[[series.SeriesRow | series.PlotPoint], float]]] = [
         ("memory", "memory (MB)", lambda row: row.memory),

@@ -1,7 +1,7 @@
-"""The processes of the command, as the launcher's sampler sees them: all that descends from the monitor.
+"""Starts the command of the monitor, and samples, reaps and kills its process tree; records its open files.
 
-The monitor is a subreaper, so whatever the command starts stays below it: an orphan becomes our child, also if it left
-its process group or session. Where the system has no subreapers, an orphan is lost from sight.
+The tree consists of all descendants of the monitor. The monitor is a subreaper, so it becomes the parent of orphans,
+even if they have left their process group or session. On systems without subreapers, orphans are not measured.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from shoal.execution.processes.sampler import (
 SHELL = "/bin/sh"
 _PARENT_DEATH_SIGNAL = 1
 _PAGE_BYTES = 4096
-_COUNTED_APART = 3
-"""Kinds of pages that the kernel counts apart: anonymous, of files, shared."""
+_PAGE_COUNTERS = 3
+"""Number of page counters of a process: anonymous pages, pages of files, and shared pages."""
 
 
 def find_program(name: str) -> str:
-    """The path that will be executed."""
+    """Returns the path of the program that will be executed."""
     if "/" in name:
         candidates = [name]
     else:
@@ -48,12 +48,12 @@ def find_program(name: str) -> str:
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     if "/" in name and os.path.exists(name):
-        raise InputError(f"{name!r} cannot be executed", remedy="is it a program, and may you execute it?")
-    raise InputError(f"there is no program {name!r}", remedy="is it spelled right, and in PATH?")
+        raise InputError(f"{name!r} cannot be executed", remedy="check its type and its permissions")
+    raise InputError(f"program {name!r} not found", remedy="check its spelling and PATH")
 
 
 def program_type(path: str) -> str:
-    """`dynamic`, `static`, the interpreter line of a script, or `unknown`."""
+    """Returns `dynamic`, `static`, the interpreter line of a script, or `unknown`."""
     try:
         with open(path, "rb") as file:
             head = file.read(_PAGE_BYTES)
@@ -79,58 +79,65 @@ def _names_a_loader(head: bytes) -> bool:
 
 
 def _slack(processors: int) -> int:
-    """Bytes by which the peak of the copy may still grow after its last word without its using more.
+    """Returns the bytes by which the reported peak of the forked copy can still grow without additional memory.
 
-    The kernel counts pages on each processor apart and adds them up when there is a batch of them, so that a total is
-    off by at most a batch for each processor that counted: the one that forked, and the one that the copy runs on.
+    The kernel counts pages per processor and adds them to the total in batches. So the total is off by at most one
+    batch per processor involved: the one that forked, and the one on which the copy runs.
     """
     batch = max(32, 2 * processors)
-    return _COUNTED_APART * batch * min(processors, 2) * os.sysconf("SC_PAGE_SIZE")
+    return _PAGE_COUNTERS * batch * min(processors, 2) * os.sysconf("SC_PAGE_SIZE")
 
 
 class StartedCommand:
-    """A started command.
+    """A started command, with what the forked copy of the monitor used before it became the command.
 
-    Below `floor` bytes its peak in `wait4` says nothing, and `head_start` seconds of its CPU time were ours.
+    Peaks in `wait4` below `peak_floor` bytes may be those of the copy; `cpu_before` seconds of CPU time are those of
+    the copy.
     """
 
-    def __init__(self, pid: int, floor: int, head_start: float) -> None:
+    def __init__(self, pid: int, peak_floor: int, cpu_before: float) -> None:
         self.pid = pid
-        self.floor = floor
-        self.head_start = head_start
+        self.peak_floor = peak_floor
+        self.cpu_before = cpu_before
 
 
 def start(path: str, words: list[str], mask: Iterable[int]) -> StartedCommand:
-    """Starts the program and returns when it has been loaded; `mask` are the signals that it blocks."""
+    """Starts the program and returns after `exec`; `mask` are the signals that the program blocks."""
     libc = ctypes.CDLL(None)
     reader, writer = os.pipe()
     parent = os.getpid()
     pid = os.fork()
     if not pid:
-        _become(path, words, mask, libc, parent, writer)
+        _exec_program(path, words, mask, libc, parent, writer)
     os.close(writer)
-    told = b""
+    reported = b""
     while chunk := os.read(reader, 64):
-        told += chunk
+        reported += chunk
     os.close(reader)
-    numbers = [int(word) for word in told.split()]
+    numbers = [int(word) for word in reported.split()]
     if len(numbers) != 2:
         os.waitpid(pid, 0)
         raise InputError(f"cannot start {words[0]!r}: {os.strerror(numbers[-1] if numbers else errno.EIO)}")
     return StartedCommand(pid, numbers[0] * 1024 + _slack(os.cpu_count() or 1), numbers[1] / 1e6)
 
 
-def _become(path: str, words: list[str], mask: Iterable[int], libc: ctypes.CDLL, parent: int, writer: int) -> None:
-    """The rest of the copy's life; it never comes back."""
+def _exec_program(
+    path: str, words: list[str], mask: Iterable[int], libc: ctypes.CDLL, parent: int, writer: int
+) -> None:
+    """Executes the program in the forked child; never returns.
+
+    Before that, sends the child's peak memory and CPU time, or the errno of a failed `exec`, through the pipe `writer`.
+    """
     try:
         libc.prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(127)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and the program would inherit that
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and programs inherit ignored signals
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
-            os.execv("", words)  # fails, and touches every page that the one below needs before the peak is read
+            # Fails, but touches every page that the call of `execv` below needs, so that the peak includes them.
+            os.execv("", words)
         except OSError:
             pass
         spent = resource.getrusage(resource.RUSAGE_SELF)
@@ -149,28 +156,28 @@ def _become(path: str, words: list[str], mask: Iterable[int], libc: ctypes.CDLL,
 
 _COMMAND: Owner = (0, 0)
 _ALL_OURS = OrphanEvidence({}, [(0.0, _COMMAND)])
-"""There is only one command, so each process below us is one of its own."""
+"""There is only one command, so every descendant process belongs to it."""
 _END_SECONDS = 10.0
 _END_PAUSE = 0.01
 
 
 class Tree:
-    """All processes below this one that are there on account of the command."""
+    """All descendant processes that the command has started."""
 
     def __init__(self) -> None:
         self.spent = ReapedTime(block=0)
         self.total = 0
-        """How many processes were ever seen."""
+        """Number of processes seen so far."""
         self.status: int | None = None
-        """What `wait4` said of the command itself."""
+        """Wait status of the command itself."""
         self.root_peak_below = 0
-        """Bytes that the command's own peak was not above, if that is all that `wait4` can tell."""
+        """Upper bound of the command's own peak in bytes, if `wait4` gives only a bound."""
         self._trees = Trees()
         self._command = StartedCommand(0, 0, 0.0)
         self._seen: set[int] = set()
 
     def prepare(self) -> None:
-        """To be called before the command is started: whatever is there now is not ours."""
+        """Excludes the existing child processes; called before the command is started."""
         self._trees.exclude_present()
 
     def begin(self, command: StartedCommand) -> None:
@@ -182,8 +189,8 @@ class Tree:
             self._seen.add(pid)
             self.total += 1
 
-    def glance(self) -> TreeUsage:
-        """Looks only at the command itself, which has just begun and may be gone before more could be looked at."""
+    def look_at_command(self) -> TreeUsage:
+        """Samples the command's own process only: it has just started, and may end before a full sample is complete."""
         process = read_process(self._command.pid)
         return self._look_at([process] if process is not None and process.is_alive else [])
 
@@ -193,38 +200,38 @@ class Tree:
         return look_at(processes, self.spent, known_peak)
 
     def processes(self, *, thoroughly: bool = False) -> list[TreeProcess]:
-        """Our processes that are alive."""
+        """Returns the living processes of the command."""
         ours = self._trees.scan({}, {}, _ALL_OURS, thoroughly=thoroughly).get(_COMMAND, [])
         for process in ours:
             self._count(process.pid)
         return ours
 
     def look(self, known_peak: float) -> TreeUsage:
-        """Looks at everything; shared pages are told apart only if the sum would be above `known_peak` bytes."""
+        """Samples all processes. Shared pages are determined only if the sum exceeds `known_peak` bytes: it is slow."""
         return self._look_at(self.processes(), known_peak)
 
     def reap(self) -> bool:
-        """Takes in all that have ended; True once the command itself has."""
+        """Reaps all ended processes; returns True after the command itself has ended."""
         while (pid := dead_child()) is not None:
-            self._take_in(pid)
+            self._reap_process(pid)
         return self.status is not None
 
-    def _take_in(self, pid: int) -> None:
+    def _reap_process(self, pid: int) -> None:
         is_ours, command = pid not in self._trees.excluded, self._command
-        floor = command.floor // 1024 if pid == command.pid else 0
-        status, usage = reap_child(pid, self.spent if is_ours else ReapedTime(), floor)
+        peak_floor = command.peak_floor // 1024 if pid == command.pid else 0
+        status, usage = reap_child(pid, self.spent if is_ours else ReapedTime(), peak_floor)
         self._trees.forget_orphan(pid)
         if is_ours:
             self._count(pid)
-            self._seen.discard(pid)  # the number may be given out again
+            self._seen.discard(pid)  # the system may reuse the pid
         if pid == command.pid:
             self.status = status
-            if usage.ru_maxrss <= floor:
+            if usage.ru_maxrss <= peak_floor:
                 self.root_peak_below = usage.ru_maxrss * 1024
-            self.spent.user -= min(self.spent.user + self.spent.system, command.head_start)
+            self.spent.user -= min(self.spent.user + self.spent.system, command.cpu_before)
 
     def end(self) -> None:
-        """Ends everything below us. It is stopped first, so that nothing is started while we are at it."""
+        """Kills all processes of the command. Stops them first, so that none can start another one meanwhile."""
         deadline = time.monotonic() + _END_SECONDS
         stopped: set[int] = set()
         while time.monotonic() < deadline:
@@ -243,7 +250,7 @@ class Tree:
 
 
 class OpenedFile:
-    """What is known of one file."""
+    """The sizes of one file that was seen open, and whether it was written."""
 
     __slots__ = ("device", "first_size", "last_size", "written")
 
@@ -279,7 +286,7 @@ class OpenedFiles:
         file.written |= is_open_for_writing(descriptor)
 
     def listed(self) -> dict[str, list[tuple[str, int]]]:
-        """What was read and what was written, with sizes in MB, for the summary."""
+        """Returns read and written files with sizes in MB, for the summary."""
         kinds: dict[str, list[tuple[str, int]]] = {"input_files": [], "output_files": []}
         for path, file in self.files.items():
             size = -(-file.last_size // MEGABYTE)
@@ -287,7 +294,7 @@ class OpenedFiles:
         return kinds
 
     def table(self) -> str:
-        """The text of the `.files` file; opens, closes, reads and writes are not counted."""
+        """Returns the text of the `.files` file, without the original's counts of opens, closes, reads and writes."""
         lines = [f"{'#path':15}", f"#{'device':>21} {'size_initial(B)':>20} {'size_final(B)':>20}"]
         for path, file in self.files.items():
             lines += [f"{path:15}", f"{file.device:22} {file.first_size:20} {file.last_size:20}"]

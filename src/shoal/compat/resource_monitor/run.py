@@ -1,11 +1,12 @@
-"""One measured command from start to end: the loop that waits, looks, forwards signals and enforces limits.
+"""Runs and measures one command: the monitor's loop, which samples, forwards signals and enforces limits.
 
-What is seen is merged by `usage`; what is over a limit is told by `limits`. The loop waits for signals with a deadline
-(`sigtimedwait`): the end of a child is one of them, the next look and the wall-time limit are deadlines. Looks are
-close together at first and then rarer, until they are as far apart as the interval says, so that a command that lives
-for milliseconds is seen as well as one that lives for days.
+`CommandUsage` merges the samples; `exceeded` compares them with the limits. The loop waits for signals with a deadline
+(`sigtimedwait`): SIGCHLD reports the end of a child; the next sample and the wall-time limit are deadlines. Samples are
+frequent at first and become rarer, up to the interval, so that a command of milliseconds is measured as well as one of
+days.
 
-The command stays in our process group: whoever ends the group ends both, and the terminal's signals reach it directly.
+The command stays in the process group of the monitor: killing the group kills both, and signals of the terminal reach
+the command directly.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import signal
 import time
 
 from shoal import __version__
-from shoal.compat.resource_monitor.options import MonitorOptions, exceeded, parse, parse_limits_file, verdict
+from shoal.compat.resource_monitor.options import MonitorOptions, describe_exceeded, exceeded, parse, parse_limits_file
 from shoal.compat.resource_monitor.process_tree import SHELL, OpenedFiles, Tree, find_program, program_type, start
 from shoal.compat.resource_monitor.series import SeriesRow, read_series
 from shoal.compat.resource_monitor.start import COMMAND_FAILED, MONITOR_FAILED, OK, OVER_LIMIT, OVER_WALL_TIME
@@ -28,12 +29,13 @@ from shoal.execution.processes.time_series import header
 
 FORWARDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGABRT", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _ENDING = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-_IMPATIENCE = 1.0
-"""Whoever asks us twice within so many seconds to end means it."""
+_REPEAT_SECONDS = 1.0
+"""A second request to terminate within this time kills the command instead of forwarding the signal."""
 _FROM_TERMINAL = 128
 _FIRST_LOOK = 0.002
-_RARER = 0.25
-"""The next look comes after so much of the time that has passed; a short-lived process is missed for that part."""
+_BACKOFF = 0.25
+"""The next sample is taken after this fraction of the time since the start: the fraction of a process's lifetime that
+may not be measured."""
 _LOOK_WITH_LIMITS = 0.1
 _WALK_SHARE = 0.05
 _LAST_WALK = 1.0
@@ -41,7 +43,7 @@ _ENFORCED_STATUS = 143
 
 
 class Measurement:
-    """The state of one measurement."""
+    """One measurement: options, limits, process tree and results."""
 
     def __init__(self, options: MonitorOptions, limits: dict[str, float], template: str) -> None:
         self.options = options
@@ -63,29 +65,29 @@ class Measurement:
         self._last_cpu = self._rate = 0.0
         self._last_request = 0.0
         self.usage = CommandUsage(self._begun)
-        self._set_facts()
+        self._note_machine()
 
-    def _set_facts(self) -> None:
+    def _note_machine(self) -> None:
         now = self._begun
-        self.usage.note("machine_cpus", os.cpu_count() or 1, now)
-        self.usage.note("gpus", self.limits.get("gpus", 0.0), now)
+        self.usage.update_peak("machine_cpus", os.cpu_count() or 1, now)
+        self.usage.update_peak("gpus", self.limits.get("gpus", 0.0), now)
 
     def now(self) -> float:
-        """Seconds since 1970, from a clock that never jumps."""
+        """Returns seconds since 1970 from a monotonic clock."""
         return self._begun + time.monotonic() - self._moment
 
     def run(self, path: str, words: list[str]) -> CommandOutcome:
-        """Starts the command and stays with it until it has ended."""
+        """Starts the command and measures it until it ends."""
         waited = [number for number in map(_named, FORWARDED) if signal.getsignal(number) is not signal.SIG_IGN]
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [*waited, signal.SIGCHLD])
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, the kernel would reap in our place
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, the kernel would reap the children
         become_subreaper()
         self.tree.prepare()
         self._moment = time.monotonic()
         command = start(path, words, mask)
         self._root = command.pid
         self.tree.begin(command)
-        self.usage.take(self.tree.glance(), self.now())
+        self.usage.add_sample(self.tree.look_at_command(), self.now())
         self._watch([*waited, signal.SIGCHLD])
         return self._outcome()
 
@@ -106,22 +108,22 @@ class Measurement:
                     self.tree.end()
                     break
                 now = self.now()
-                next_look = min(now + min(max(_FIRST_LOOK, (now - begun) * _RARER), rarest), max(now, next_row))
+                next_look = min(now + min(max(_FIRST_LOOK, (now - begun) * _BACKOFF), rarest), max(now, next_row))
                 if now >= deadline:
                     deadline = float("inf")
-            told = signal.sigtimedwait(waited, max(0.0, min(next_look, deadline) - now))
-            if told is not None and told.si_signo != signal.SIGCHLD:
-                self._forward(told)
+            received = signal.sigtimedwait(waited, max(0.0, min(next_look, deadline) - now))
+            if received is not None and received.si_signo != signal.SIGCHLD:
+                self._forward(received)
         self._last_look()
 
     def _look(self, now: float, full: bool) -> None:
-        """Looks at the processes; a full look also walks the directories and writes a row."""
+        """Samples the processes; a full sample also measures the directories and writes a row."""
         usage = self.usage
         look = self.tree.look(usage.values.get("memory", 0.0) * MEGABYTE)
         if self.opened is not None:
             self.opened.look(self.tree.processes())
-        usage.take(look, now)
-        usage.note("total_processes", self.tree.total, now)
+        usage.add_sample(look, now)
+        usage.update_peak("total_processes", self.tree.total, now)
         if full or self._walks_often:
             self._walk(now, self.options.interval * _WALK_SHARE)
         if full:
@@ -131,15 +133,15 @@ class Measurement:
     def _walk(self, now: float, seconds: float, *, afresh: bool = False) -> None:
         if self.footprint is not None:
             self.footprint.look(seconds, afresh=afresh)
-            self.usage.note("disk", self.footprint.bytes / MEGABYTE, now)
-            self.usage.note("total_files", self.footprint.files, now)
+            self.usage.update_peak("disk", self.footprint.bytes / MEGABYTE, now)
+            self.usage.update_peak("total_files", self.footprint.files, now)
 
     def _add_row(self, now: float, look: TreeUsage) -> None:
         load = os.getloadavg()[0]
-        self.usage.note("machine_load", int(load), now)
+        self.usage.update_peak("machine_load", int(load), now)
         if self._series < 0 and self.options.plot is None:
             return
-        if now - self._last_row > self.options.interval / 2:  # the last row may come too soon to tell a rate
+        if now - self._last_row > self.options.interval / 2:  # the last row may come too soon for a meaningful rate
             self._rate = max(0.0, look.cpu - self._last_cpu) / (now - self._last_row)
             self._last_row, self._last_cpu = now, look.cpu
         footprint = (self.footprint.files, self.footprint.bytes) if self.footprint else None
@@ -150,38 +152,38 @@ class Measurement:
             write(self._series, row.text(self.options.footprint))
 
     def _last_look(self) -> None:
-        """Closes the account with what the ended processes left behind and what is still running in the background."""
+        """Takes the last sample: usage of the ended processes, and of those still running in the background."""
         end = self.now()
         look = self.tree.look(self.usage.values.get("memory", 0.0) * MEGABYTE)
-        self.usage.take(look, end)
-        self.usage.note("total_processes", self.tree.total, end)
+        self.usage.add_sample(look, end)
+        self.usage.update_peak("total_processes", self.tree.total, end)
         self._walk(end, _LAST_WALK, afresh=True)
         self._add_row(end, look)
         self._check(end)
-        if "memory" not in self.usage.values:  # it came and went between two looks: a bound is better than nothing
-            self.usage.note("memory", self.tree.root_peak_below / MEGABYTE, end)
-        self.usage.note("max_concurrent_processes", 1, end)
+        if "memory" not in self.usage.values:  # it ended between two samples: a bound is better than nothing
+            self.usage.update_peak("memory", self.tree.root_peak_below / MEGABYTE, end)
+        self.usage.update_peak("max_concurrent_processes", 1, end)
         self.usage.finish(end)
 
     def _check(self, now: float) -> None:
         if not self.over and self.limits:
             self.over = exceeded(self.limits, self.usage.values)
             if self.over:
-                write(2, f"shoal monitor: {verdict(self.over, self.usage.values, now - self._begun)}\n")
+                write(2, f"shoal monitor: {describe_exceeded(self.over, self.usage.values, now - self._begun)}\n")
 
-    def _forward(self, told: signal.struct_siginfo) -> None:
-        number = signal.Signals(told.si_signo)
+    def _forward(self, received: signal.struct_siginfo) -> None:
+        number = signal.Signals(received.si_signo)
         now = self.now()
         if number in _ENDING:
-            if now - self._last_request < _IMPATIENCE:
+            if now - self._last_request < _REPEAT_SECONDS:
                 self.tree.end()
                 return
             self._last_request = now
-        if told.si_code != _FROM_TERMINAL:  # what the terminal sends, it sends to the whole group
+        if received.si_code != _FROM_TERMINAL:  # the terminal sends signals to the whole process group
             try:
                 os.kill(self._root, number)
             except ProcessLookupError:
-                pass  # it has just ended, and will be reaped in a moment
+                pass  # it has just ended, and will be reaped soon
 
     def _outcome(self) -> CommandOutcome:
         status = self.tree.status or 0
@@ -194,7 +196,7 @@ class Measurement:
 
 
 def measure(options: MonitorOptions) -> int:
-    """Runs and measures the command, writes the files that were asked for, and returns the exit status."""
+    """Runs and measures the command, writes the requested files, and returns the exit status."""
     if options.from_series is not None:
         return _draw_series(options.from_series, options.plot or "")
     if options.shell_text is not None:
@@ -204,7 +206,7 @@ def measure(options: MonitorOptions) -> int:
         shown = " ".join(map(_shell_word, words))
     for directory in options.directories:
         if not os.path.isdir(directory):
-            raise InputError(f"there is no directory {directory!r} to measure")
+            raise InputError(f"the directory {directory!r} to measure does not exist")
     limits = {**_limits_of_file(options.limits_file), **options.limits}
     template = options.template or f"resource-pid-{os.getpid()}"
     target = create(f"{template}.summary")
@@ -254,7 +256,7 @@ def _text_of(file: str, what: str) -> str:
 
 
 def create(path: str) -> int:
-    """Opens a file for writing, with the directories it needs."""
+    """Opens a file for writing; creates its directories."""
     parent = os.path.dirname(path)
     try:
         if parent:
@@ -265,7 +267,7 @@ def create(path: str) -> int:
 
 
 def write(descriptor: int, text: str) -> None:
-    """Writes all of a text; a full disk costs the measurement, not the command."""
+    """Writes a whole text. Errors are ignored: a full disk must not affect the command."""
     data = text.encode("utf-8", "replace")
     try:
         while data:
@@ -275,7 +277,7 @@ def write(descriptor: int, text: str) -> None:
 
 
 def _shell_word(word: str) -> str:
-    """A word as one would type it in a shell."""
+    """Quotes a word for the shell if necessary."""
     if word and all(letter.isalnum() or letter in "@%+=:,./-_" for letter in word):
         return word
     return "'" + word.replace("'", "'\"'\"'") + "'"
@@ -286,30 +288,30 @@ def _named(name: str) -> signal.Signals:
 
 
 def main(words: list[str]) -> int:
-    """Reads a command line, measures the command, and returns the exit status."""
+    """Parses a command line, measures the command, and returns the exit status."""
     try:
         options = parse(words)
     except InputError as error:
-        return complain(str(error))
+        return report_error(str(error))
     return attempt(options)
 
 
 def attempt(options: MonitorOptions) -> int:
-    """Measures; what the monitor itself cannot do becomes a sentence."""
+    """Measures the command; errors of the monitor itself become a message."""
     try:
         return measure(options)
     except InputError as error:
-        return complain(str(error))
+        return report_error(str(error))
     except KeyboardInterrupt:
-        return complain("interrupted before the command was started")
+        return report_error("interrupted before the command was started")
     except OSError as error:
         where = f"{error.filename!r}: " if error.filename is not None else ""
-        return complain(f"{where}{error.strerror or error}")
+        return report_error(f"{where}{error.strerror or error}")
 
 
-def complain(sentence: str) -> int:
+def report_error(sentence: str) -> int:
     try:
         os.write(2, f"shoal monitor: {sentence}\n".encode("utf-8", "surrogateescape"))
     except OSError:
-        pass  # nobody is there to read it; the exit status says it, too
+        pass  # standard error is closed; the exit status reports the failure, too
     return MONITOR_FAILED

@@ -1,6 +1,6 @@
-"""The layout of the time series: a header that explains the columns, then one row per look. Pure.
+"""The format of the time series: a header that explains the columns, then one row per sample. Pure.
 
-Columns and their order are those of `resource_monitor`; the comments are ours.
+Columns and their order are those of `resource_monitor`; the comments are additions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from shoal.execution.processes.time_series import COLUMNS, row
 
 
 class SeriesRow:
-    """One look, as numbers in the units of the columns."""
+    """One sample, as numbers in the units of the columns."""
 
     __slots__ = ("cores", "disk", "load", "look", "total_files", "wall_clock")
 
@@ -38,7 +38,7 @@ class SeriesRow:
 
 
 class PlotPoint:
-    """What a drawing needs of a row."""
+    """The values of a row that a plot needs."""
 
     __slots__ = ("cores", "memory", "wall_clock")
 
@@ -49,7 +49,7 @@ class PlotPoint:
 
 
 def read_series(text: str, file: str) -> tuple[list[PlotPoint], str]:
-    """The rows of a series, and the command if its first line tells of one."""
+    """Returns the rows of a series, and the task of its first line, if any, as a title."""
     points = []
     title = ""
     for at, line in enumerate(text.splitlines(), 1):
@@ -59,7 +59,7 @@ def read_series(text: str, file: str) -> tuple[list[PlotPoint], str]:
         elif words:
             points.append(_point(words, file, at))
     if not points:
-        raise InputError("there are no rows in this series", file=file)
+        raise InputError("the time series has no rows", file=file)
     return points, title
 
 
@@ -67,4 +67,4 @@ def _point(words: list[str], file: str, line: int) -> PlotPoint:
     try:
         return PlotPoint(*(float(words[COLUMNS.index(name)]) for name in ("wall_clock", "cores", "memory")))
     except (ValueError, IndexError):
-        raise InputError("this is no row of a time series", file=file, line=line) from None
+        raise InputError("not a row of a time series", file=file, line=line) from None

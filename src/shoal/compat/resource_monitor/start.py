@@ -1,4 +1,4 @@
-"""How others start the monitor, and what its exit status means. Imports nothing of the rest."""
+"""The command line that starts the monitor, and its exit statuses. Imports no other module of Shoal."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ OVER_WALL_TIME = 3
 MONITOR_FAILED = 4
 
 EXHAUSTED = (OVER_LIMIT, OVER_WALL_TIME)
-"""The command was ended, because it needed more than it may have."""
+"""Exit statuses of a command that was killed because it exceeded its limits."""
 
 _BOOT = """\
 import os, sys
 sys.path.insert(0, sys.argv.pop(1))
 from shoal.compat.resource_monitor.run import main
 os._exit(main(sys.argv[1:]))"""
-"""Leaves without tidying up, which takes Python milliseconds: nothing here is buffered."""
+"""Ends with `os._exit`: Python's cleanup takes milliseconds, and no output is buffered."""
 
 
 def quick_start() -> list[str]:
-    """The words that start the monitor as `python -m shoal.monitor` does, in two thirds of the time.
-
-    Neither `site` nor the machinery behind `-m` is loaded; the options of the monitor follow these words.
-    """
+    """Returns the command line of the monitor, which the options follow. It starts in two thirds of the time that
+    `python -m shoal.monitor` takes, because it loads neither `site` nor the modules behind `-m`."""
     home = os.path.abspath(__file__)
-    for _ in range(4):  # what holds the package `shoal`
+    for _ in range(4):  # the directory that contains the package `shoal`
         home = os.path.dirname(home)
     return [sys.executable, "-S", "-E", "-c", _BOOT, home]

@@ -1,6 +1,6 @@
-"""The layout of the summary file: JSON, on one line or indented, fields in the order of `resource_monitor`. Pure.
+"""The measured usage of a command, and the summary file: JSON with the fields and order of `resource_monitor`. Pure.
 
-The JSON is written by hand because loading Python's own writer takes longer than measuring a short command.
+The JSON is written without Python's `json` module, because loading it takes longer than measuring a short command.
 """
 
 from __future__ import annotations
@@ -40,35 +40,35 @@ FIELDS: dict[str, tuple[str, int]] = {
 """Unit and decimals of each field, in the order of the summary."""
 
 ROUNDED_UP = ("memory", "virtual_memory", "swap_memory", "disk")
-"""What somebody may reserve on account of the figure; the others are cut off."""
+"""Fields that are rounded up, because users reserve resources by them; other fields are rounded down."""
 
 NO_LIMITS = ("start", "end", "machine_cpus", "machine_load")
-"""Fields that say something about the machine or the calendar, so that a limit on them makes no sense."""
+"""Fields about the machine or the date, which cannot have limits."""
 
 WITHOUT_PEAK_TIME = ("total_processes", "fs_nodes", "workers")
 
 
 def number(value: float, decimals: int = 6) -> str:
-    """A number as JSON, without needless digits."""
+    """Formats a number for JSON, without trailing zeros."""
     text = f"{value:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def printed(name: str, value: float) -> str:
-    """The value of a field as it stands in the summary."""
+    """Formats the value of a field for the summary."""
     decimals = FIELDS[name][1]
     if decimals:
         return number(value, decimals)
-    # A hair of floating point above a whole number is not another unit.
+    # Rounding errors just above a whole number must not add a unit.
     return str(ceil(value - 1e-9) if name in ROUNDED_UP else int(value + 1e-9))
 
 
 CORES_WINDOW = 180.0
-"""Cores are CPU time per wall time over so many seconds; a shorter burst does not count as a need."""
+"""Seconds over which cores are measured as CPU time per wall time; a shorter burst does not count as needed cores."""
 
 
 class CommandUsage:
-    """The figures of one command from its start on, with the moments of their peaks."""
+    """The usage of one command since its start: the peak of each field, with its time."""
 
     def __init__(self, start: float) -> None:
         self.start = start
@@ -76,47 +76,47 @@ class CommandUsage:
         self.peak_times: dict[str, float] = {"start": 0.0}
         self._cores = CoresWindow(start, CORES_WINDOW, idle_before=True)
 
-    def note(self, name: str, value: float, now: float) -> None:
-        """Raises a figure, if it is higher than ever before."""
+    def update_peak(self, name: str, value: float, now: float) -> None:
+        """Updates a field if the value is higher than its peak so far."""
         if value > self.values.get(name, 0.0):
             self.values[name] = value
             self.peak_times[name] = now - self.start
 
-    def take(self, look: TreeUsage, now: float) -> None:
-        """Merges a look at the tree."""
-        note = self.note
-        note("end", now, now)
-        note("wall_time", now - self.start, now)
-        note("cpu_time", look.cpu, now)
-        note("memory", max(look.resident, look.peak) / MEGABYTE, now)
-        note("virtual_memory", look.virtual / MEGABYTE, now)
-        note("swap_memory", look.swap / MEGABYTE, now)
-        note("bytes_read", look.read / MEGABYTE, now)
-        note("bytes_written", look.written / MEGABYTE, now)
-        note("context_switches", look.switches, now)
-        note("max_concurrent_processes", look.processes, now)
+    def add_sample(self, look: TreeUsage, now: float) -> None:
+        """Merges a sample of the process tree."""
+        update = self.update_peak
+        update("end", now, now)
+        update("wall_time", now - self.start, now)
+        update("cpu_time", look.cpu, now)
+        update("memory", max(look.resident, look.peak) / MEGABYTE, now)
+        update("virtual_memory", look.virtual / MEGABYTE, now)
+        update("swap_memory", look.swap / MEGABYTE, now)
+        update("bytes_read", look.read / MEGABYTE, now)
+        update("bytes_written", look.written / MEGABYTE, now)
+        update("context_switches", look.switches, now)
+        update("max_concurrent_processes", look.processes, now)
         self._cores.note(now, look.cpu)
-        note("cores", self._cores.most, now)
+        update("cores", self._cores.most, now)
 
     def finish(self, end: float) -> None:
-        """Closes the account; `cores` is not below the average over the whole time."""
+        """Sets the final values; `cores` is at least the average over the whole time."""
         wall = end - self.start
-        self.note("end", end, end)
-        self.note("wall_time", wall, end)
+        self.update_peak("end", end, end)
+        self.update_peak("wall_time", wall, end)
         average = self.values.get("cpu_time", 0.0) / wall if wall > 0 else 0.0
-        self.note("cores_avg", average, end)
-        self.note("cores", average, end)
+        self.update_peak("cores_avg", average, end)
+        self.update_peak("cores", average, end)
 
 
 _ESCAPES = {ord('"'): '\\"', ord("\\"): "\\\\", ord("\n"): "\\n", ord("\t"): "\\t", ord("\r"): "\\r"}
 _ESCAPES |= {code: f"\\u{code:04x}" for code in range(32) if code not in _ESCAPES}
 
 Json = str | list["Json"] | dict[str, "Json"]
-"""What is to be written; a string stands for itself, that is, it is a number or already quoted."""
+"""A JSON value to be written; strings are written unchanged, so they are numbers or already quoted."""
 
 
 class CommandOutcome:
-    """How the command ended, as the summary tells it."""
+    """How the command ended: exit status, signal or exceeded limits."""
 
     def __init__(self, status: int, *, signal: int | None = None, over: dict[str, float] | None = None) -> None:
         self.status = status
@@ -131,7 +131,7 @@ class CommandOutcome:
 
 
 def quoted(text: str) -> str:
-    """A JSON string; what is not text (a byte of a file name) is replaced."""
+    """Returns a JSON string; bytes of file names that are not UTF-8 are replaced."""
     return f'"{text.translate(_ESCAPES).encode("utf-8", "replace").decode()}"'
 
 
@@ -143,7 +143,7 @@ def summary(
     outcome: CommandOutcome,
     usage: CommandUsage,
 ) -> dict[str, Json]:
-    """The whole summary, in order; `about` is what is known of host and program, `files` what was seen open."""
+    """Returns the summary with its fields in order; `about` describes host and program, `files` are the open files."""
     data: dict[str, Json] = {name: quoted(value) for name, value in verbatim}
     data |= {name: quoted(value) for name, value in about.items()}
     for name, seen in files.items():
@@ -186,7 +186,7 @@ def indented(data: Json, indent: int = 0) -> str:
 
 
 def _below(value: Json, indent: int) -> str:
-    """Lists and objects begin on a line of their own below their name."""
+    """Returns a value after its name; lists and objects start on the next line."""
     if isinstance(value, str):
         return value
     return f"\n{' ' * (indent + 2)}{indented(value, indent + 2)}"

@@ -1,8 +1,8 @@
 """JX, the expression language of Makeflow: JSON with names, operators, functions and comprehensions.
 
-`parse_jx` and `parse_json` read text, `evaluate` finds what it is worth, `to_json` prints that, `to_jx` prints the
-expression itself, and `read_context` reads definitions given on a command line. Nothing here touches files: what
-expressions may see of the world is handed in as an `Outside`. What a workflow document means is left to others.
+`parse_jx` and `parse_json` read text, `evaluate` computes the value, `to_json` prints a value, `to_jx` prints an
+expression, and `read_context` reads definitions from a command line. Nothing here touches files: expressions reach
+files and URLs only through an `ExternalAccess`. `shoal.formats.makeflow.json_form` interprets the value as a workflow.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from shoal.formats.jx.evaluation import Setting, constant, evaluate, read_contex
 from shoal.formats.jx.nodes import Document
 from shoal.formats.jx.parser import parse_jx
 from shoal.formats.jx.printer import to_json, to_jx
-from shoal.formats.jx.values import JxList, JxObject, Outside, Value
+from shoal.formats.jx.values import ExternalAccess, JxList, JxObject, Value
 
 __all__ = [
     "Document",
+    "ExternalAccess",
     "JxList",
     "JxObject",
-    "Outside",
     "Setting",
     "Value",
     "evaluate",
@@ -30,8 +30,8 @@ __all__ = [
 
 
 def parse_json(text: bytes | str, source: str) -> Value:
-    """Plain data, written as the original's `--json` takes it: comments, trailing commas and signs are fine.
+    """Reads plain data in the form that `makeflow --json` accepts, with comments, trailing commas and signs.
 
-    There, expressions are read as well and count for nothing; here they are errors.
+    The original reads expressions, too, and ignores them; here they are errors.
     """
     return constant(parse_jx(text, source))

@@ -1,10 +1,10 @@
-"""What an expression is worth.
+"""Evaluates JX expressions, and reads the definitions given on a command line.
 
-Names are looked up where they are used, not where they are defined: a definition that mentions `i` sees the `i` of the
-comprehension it is used in. The original works so and files rely on it. Values of definitions are remembered together
-with the names they have read, and used again wherever none of these means something else.
+Scoping is dynamic: names are looked up where they are used, not where they are defined. A definition that mentions `i`
+sees the `i` of the comprehension in which it is used. The original works this way, and existing files rely on it. The
+value of a definition is cached together with the names that it has read, and reused where these names mean the same.
 
-Unlike the original there are no error values: the first error ends the evaluation.
+Unlike in the original there are no error values: the first error ends the evaluation.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from shoal.formats.jx.printer import to_jx
 from shoal.formats.jx.values import (
     BUDGET,
     EVALUATION_DEPTH,
+    ExternalAccess,
     JxFailure,
     JxList,
     JxObject,
-    Outside,
     Value,
-    adopt,
     deep_stack,
     kind_of,
+    to_jx_value,
     weight_of,
 )
 
@@ -54,26 +54,26 @@ _NONE_READ = 1 << 62
 
 
 class Frame:
-    """Local names, of one turn of a comprehension or of the fields of one object, before those of the frame around."""
+    """Local names of one iteration of a comprehension or of one object's fields, with the enclosing frame."""
 
-    __slots__ = ("around", "depth", "names")
+    __slots__ = ("depth", "names", "outer")
 
-    def __init__(self, names: Mapping[str, Value], around: Frame | None) -> None:
+    def __init__(self, names: Mapping[str, Value], outer: Frame | None) -> None:
         self.names = names
-        self.around = around
-        self.depth: int = 1 if around is None else around.depth + 1
+        self.outer = outer
+        self.depth: int = 1 if outer is None else outer.depth + 1
 
     def find(self, name: str) -> Frame | None:
-        """The innermost frame that has this name."""
+        """Returns the innermost frame that has this name."""
         frame: Frame | None = self
         while frame is not None and name not in frame.names:
-            frame = frame.around
+            frame = frame.outer
         return frame
 
 
 @dataclass(slots=True)
 class NameUse:
-    """What an evaluation under way has read: global names, and the outermost frame of which it read a local name."""
+    """The names that a running evaluation has read: global names, and the depth of the outermost frame it read from."""
 
     depth: int
     names: dict[str, None] = field(default_factory=dict)
@@ -81,57 +81,57 @@ class NameUse:
 
 
 class JxDefinitions:
-    """The `define` of a document, and the values found so far."""
+    """The `define` of a document, with a cache of the values computed so far."""
 
     def __init__(self, body: JxNode) -> None:
         self.bodies: dict[str, JxNode] = {}
-        self.readings: list[NameUse] = []
-        self.known: dict[str, tuple[Value, NameUse]] = {}
+        self.uses: list[NameUse] = []
+        self.cache: dict[str, tuple[Value, NameUse]] = {}
         for pair in _literal_pairs(body)[::-1]:
             if pair[0] == "define":
                 self.bodies = dict(_literal_pairs(pair[1]))
 
     def note_local(self, depth: int) -> None:
-        if self.readings and depth < self.readings[-1].outermost:
-            self.readings[-1].outermost = depth
+        if self.uses and depth < self.uses[-1].outermost:
+            self.uses[-1].outermost = depth
 
     def note_global(self, name: str) -> None:
-        if self.readings:
-            self.readings[-1].names[name] = None
+        if self.uses:
+            self.uses[-1].names[name] = None
 
-    def remembered(self, name: str, frame: Frame | None) -> tuple[Value] | None:
-        """The value of a definition if it is known and holds here."""
-        known = self.known.get(name)
+    def cached(self, name: str, frame: Frame | None) -> tuple[Value] | None:
+        """Returns the cached value of a definition, in a tuple, if it is valid in this frame; else None."""
+        known = self.cache.get(name)
         if known is None:
             return None
-        value, reading = known
-        if frame is not None and any(frame.find(read) is not None for read in reading.names):
+        value, use = known
+        if frame is not None and any(frame.find(read) is not None for read in use.names):
             return None
-        self._pass_on(reading)
+        self._propagate(use)
         return (value,)
 
     def begin(self, frame: Frame | None) -> NameUse:
-        """A definition is about to be evaluated in this frame."""
-        reading = NameUse(0 if frame is None else frame.depth)
-        self.readings.append(reading)
-        return reading
+        """Starts to record the names that the evaluation of a definition reads."""
+        use = NameUse(0 if frame is None else frame.depth)
+        self.uses.append(use)
+        return use
 
-    def end(self, name: str, reading: NameUse, value: Value) -> None:
-        """It has been evaluated: remembers its value if that does not depend on local names around it."""
-        self.readings.pop()
-        self._pass_on(reading)
-        if reading.outermost > reading.depth:
-            self.known[name] = (value, reading)
+    def end(self, name: str, use: NameUse, value: Value) -> None:
+        """Ends the recording, and caches the value unless it depends on local names of enclosing frames."""
+        self.uses.pop()
+        self._propagate(use)
+        if use.outermost > use.depth:
+            self.cache[name] = (value, use)
 
-    def _pass_on(self, reading: NameUse) -> None:
-        """What a definition has read, the one that uses it has read as well."""
-        if self.readings:
-            self.readings[-1].names.update(reading.names)
-            self.note_local(reading.outermost)
+    def _propagate(self, use: NameUse) -> None:
+        """Adds the names that a definition has read to those of the definition that uses it."""
+        if self.uses:
+            self.uses[-1].names.update(use.names)
+            self.note_local(use.outermost)
 
 
 def _literal_pairs(node: JxNode) -> list[tuple[str, JxNode]]:
-    """The pairs of an object whose keys are written out."""
+    """Returns the pairs of an object whose keys are literals."""
     if not isinstance(node, ObjectNode):
         return []
     return [
@@ -141,14 +141,14 @@ def _literal_pairs(node: JxNode) -> list[tuple[str, JxNode]]:
     ]
 
 
-DEEPEST_TRIAL = 2
-"""How many trials may stand inside of each other: without a limit, they would multiply the time until an error."""
+MAX_NESTED_TRIALS = 2
+"""Maximum nesting of trial evaluations. Without a limit, the time until an error would grow exponentially."""
 
 
 class CallContext(Protocol):
-    """What a call needs of the evaluation around it."""
+    """The part of the evaluator that function calls need."""
 
-    outside: Outside | None
+    outside: ExternalAccess | None
     definitions: JxDefinitions
     depth: int
     trials: int
@@ -163,64 +163,67 @@ class CallContext(Protocol):
     def fetched(self, content: bytes, place: str) -> Value: ...
 
 
-def perform(around: CallContext, node: JxCall, frame: Frame | None) -> Value:
-    """What a call yields."""
+def perform(evaluation: CallContext, node: JxCall, frame: Frame | None) -> Value:
+    """Evaluates a function call."""
     name = node.function
     items = node.arguments if node.receiver is None else (ListItem(node.receiver), *node.arguments)
     if name in ("select", "where", "project"):
-        return _on_objects(around, node, items, frame)
+        return _on_objects(evaluation, node, items, frame)
     if name in ("listdir", "fetch"):
-        return _look_outside(around, node, items, frame)
+        return _read_outside(evaluation, node, items, frame)
     if name == "template":
-        return _template(around, node, around.arguments(items, frame), frame)
+        return _template(evaluation, node, evaluation.arguments(items, frame), frame)
     if name not in FUNCTIONS:
-        raise JxFailure("there is no such function")
-    arguments = around.arguments(items, frame)
+        raise JxFailure("unknown function")
+    arguments = evaluation.arguments(items, frame)
     if name == "like" and node.receiver is not None:
         arguments[:2] = arguments[1::-1]  # text.like(pattern), but like(pattern, text)
     return FUNCTIONS[name](arguments)
 
 
-def _template(around: CallContext, node: JxCall, arguments: list[Value], frame: Frame | None) -> Value:
+def _template(evaluation: CallContext, node: JxCall, arguments: list[Value], frame: Frame | None) -> Value:
     count(arguments, 1, 2)
     text = text_argument(arguments, 0, "the template")
     names = arguments[1] if len(arguments) > 1 else {}
     if not isinstance(names, dict):
         raise JxFailure("the second argument must be an object")
-    return expand_template(text, lambda name: names[name] if name in names else around.look_up(name, node, frame))
+    return expand_template(text, lambda name: names[name] if name in names else evaluation.look_up(name, node, frame))
 
 
-def _on_objects(around: CallContext, node: JxCall, items: tuple[ListItem, ...], frame: Frame | None) -> Value:
+def _on_objects(evaluation: CallContext, node: JxCall, items: tuple[ListItem, ...], frame: Frame | None) -> Value:
     if len(items) != 2 or items[0].clauses or items[1].clauses:
         raise JxFailure("takes an expression and a list of objects")
-    objects, each = _told_apart(around, node, items, frame)
+    objects, each = _objects_and_expression(evaluation, node, items, frame)
     found: list[Value] = []
     for entry in objects:
         assert isinstance(entry, dict)
-        value = around.value(each, Frame(entry, frame))
+        value = evaluation.value(each, Frame(entry, frame))
         if node.function == "project":
             found.append(value)
         elif not isinstance(value, bool):
-            raise JxFailure(f"the condition is true or false, not {kind_of(value)}")
+            raise JxFailure(f"the condition must be true or false, not {kind_of(value)}")
         elif value:
             found.append(entry)
     return JxList(found)
 
 
-def _told_apart(
-    around: CallContext, node: JxCall, items: tuple[ListItem, ...], frame: Frame | None
+def _objects_and_expression(
+    evaluation: CallContext, node: JxCall, items: tuple[ListItem, ...], frame: Frame | None
 ) -> tuple[list[Value], JxNode]:
-    """The list of objects and the expression: newer versions of the original take them in the other order."""
+    """Returns the list of objects and the expression, in whichever order they are given.
+
+    Newer versions of the original take them in the other order, so the first argument is evaluated on trial.
+    """
     nodes = [item.value for item in items]
     if node.receiver is None:
         nodes.reverse()
-    objects, problem = _tried(around, nodes[0], frame)
+    objects, problem = _try_value(evaluation, nodes[0], frame)
     if _are_objects(objects):
         return objects, nodes[1]
-    if problem is not None and around.trials >= DEEPEST_TRIAL:
+    if problem is not None and evaluation.trials >= MAX_NESTED_TRIALS:
         raise problem
     try:
-        objects = around.value(nodes[1], frame)
+        objects = evaluation.value(nodes[1], frame)
     except InputError as error:
         raise problem or error from None
     if _are_objects(objects):
@@ -228,50 +231,50 @@ def _told_apart(
     raise problem or JxFailure("takes an expression and a list of objects")
 
 
-def _tried(around: CallContext, node: JxNode, frame: Frame | None) -> tuple[Value, InputError | None]:
-    """The value of what may be a list of objects, or the error that it is not."""
-    depth, readings = around.depth, len(around.definitions.readings)
-    around.trials += 1
+def _try_value(evaluation: CallContext, node: JxNode, frame: Frame | None) -> tuple[Value, InputError | None]:
+    """Evaluates a node on trial: returns its value, or the error."""
+    depth, uses = evaluation.depth, len(evaluation.definitions.uses)
+    evaluation.trials += 1
     try:
-        return around.value(node, frame), None
+        return evaluation.value(node, frame), None
     except InputError as error:
-        if around.exhausted:
+        if evaluation.exhausted:
             raise
-        around.depth = depth
-        del around.definitions.readings[readings:]
+        evaluation.depth = depth
+        del evaluation.definitions.uses[uses:]
         return None, error
     finally:
-        around.trials -= 1
+        evaluation.trials -= 1
 
 
 def _are_objects(value: Value) -> TypeGuard[list[Value]]:
     return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
-def _look_outside(around: CallContext, node: JxCall, items: tuple[ListItem, ...], frame: Frame | None) -> Value:
-    if around.outside is None:
-        raise JxFailure("nothing outside of the file can be looked at here")
-    arguments = around.arguments(items, frame)
+def _read_outside(evaluation: CallContext, node: JxCall, items: tuple[ListItem, ...], frame: Frame | None) -> Value:
+    if evaluation.outside is None:
+        raise JxFailure("other files cannot be read here")
+    arguments = evaluation.arguments(items, frame)
     count(arguments, 1, 1)
     place = text_argument(arguments, 0, "the path")
     try:
         if node.function == "listdir":
-            return JxList(around.outside.listdir(place))
-        content = around.outside.fetch(place)
+            return JxList(evaluation.outside.listdir(place))
+        content = evaluation.outside.fetch(place)
     except OSError as error:
         raise JxFailure(f"{place!r}: {error.strerror or error}") from None
-    return around.fetched(content, place)
+    return evaluation.fetched(content, place)
 
 
-def evaluate(document: Document, context: Mapping[str, Value], outside: Outside | None = None) -> Value:
-    """The value of a document; `context` has precedence over the document's own `define`."""
+def evaluate(document: Document, context: Mapping[str, Value], outside: ExternalAccess | None = None) -> Value:
+    """Returns the value of a document; `context` has precedence over the document's own `define`."""
     evaluator = Evaluator(document, context, outside)
     with deep_stack():
         return evaluator.value(document.body, None)
 
 
 def constant(document: Document) -> Value:
-    """The value of a document that must be plain data."""
+    """Returns the value of a document that must be plain data."""
     evaluator = Evaluator(document, {}, None)
     evaluator.only_data = True
     with deep_stack():
@@ -279,27 +282,27 @@ def constant(document: Document) -> Value:
 
 
 class Evaluator:
-    """One evaluation: the names it knows, and what it may still cost."""
+    """One evaluation of a document, with its names and its remaining budget."""
 
-    def __init__(self, document: Document, context: Mapping[str, Value], outside: Outside | None) -> None:
+    def __init__(self, document: Document, context: Mapping[str, Value], outside: ExternalAccess | None) -> None:
         self.source = document.source
-        self.given = {name: adopt(value) for name, value in context.items()}
+        self.context = {name: to_jx_value(value) for name, value in context.items()}
         self.definitions = JxDefinitions(document.body)
         self.outside = outside
         self.only_data = False
         self.depth = 0
         self.trials = 0
         self.exhausted = False
-        self.left = BUDGET
+        self.budget = BUDGET
         self.line_starts: list[int] = []
 
     def value(self, node: JxNode, frame: Frame | None) -> Value:
-        """The value of a node, with every problem named at its place in the text."""
+        """Returns the value of a node; errors point to the node's position."""
         if type(node) is Constant:
             return node.value
         if self.only_data and not isinstance(node, (ListNode, ObjectNode)):
-            raise self.error(node, "this is an expression, and only plain data can stand here")
-        self.deeper(node)
+            raise self.error(node, "expected plain data, not an expression")
+        self.enter(node)
         try:
             found: Value = _EVALUATE[type(node)](self, node, frame)
         except JxFailure as failure:
@@ -307,28 +310,29 @@ class Evaluator:
         self.depth -= 1
         return found
 
-    def deeper(self, node: JxNode) -> None:
+    def enter(self, node: JxNode) -> None:
         self.depth += 1
         if self.depth > EVALUATION_DEPTH:
             self.exhausted = True
-            raise self.error(node, "this goes too deep", "is something defined by itself?")
+            raise self.error(node, "the expression is nested too deeply", "check for definitions that use themselves")
 
     def error(self, node: JxNode, message: str, remedy: str | None = None) -> InputError:
         return self.source.error(node.position, message, remedy=remedy)
 
     def spend(self, node: JxNode, value: Value) -> Value:
-        """Charges for a value that an operation has made."""
-        self.left -= weight_of(value)
-        if self.left < 0:
+        """Charges the budget for a value that an operation has produced."""
+        self.budget -= weight_of(value)
+        if self.budget < 0:
             self.exhausted = True
             raise self.error(node, f"the expression yields more than {BUDGET} values")
         return value
 
-    def held(self, node: JxNode, frame: Frame | None) -> Value:
-        """The value of an item; charges for it, for whole lists may be held many times without being copied."""
+    def item_value(self, node: JxNode, frame: Frame | None) -> Value:
+        """Returns the value of an item and charges the budget for it: a list can be an item many times without a
+        copy."""
         value = self.value(node, frame)
-        self.left -= 1 if type(node) in (Constant, ListNode, ObjectNode) else weight_of(value)
-        if self.left < 0:
+        self.budget -= 1 if type(node) in (Constant, ListNode, ObjectNode) else weight_of(value)
+        if self.budget < 0:
             self.exhausted = True
             raise self.error(node, f"the expression yields more than {BUDGET} values")
         return value
@@ -342,20 +346,20 @@ class Evaluator:
             self.definitions.note_local(holder.depth)
             return holder.names[name]
         self.definitions.note_global(name)
-        if name in self.given:
-            return self.given[name]
+        if name in self.context:
+            return self.context[name]
         body = self.definitions.bodies.get(name)
         if body is None:
             raise self.error(node, f"{name!r} is not defined")
-        known = self.definitions.remembered(name, frame)
+        known = self.definitions.cached(name, frame)
         if known is not None:
             return known[0]
-        reading = self.definitions.begin(frame)
+        use = self.definitions.begin(frame)
         found = self.value(body, frame)
-        self.definitions.end(name, reading, found)
+        self.definitions.end(name, use, found)
         return found
 
-    def failure(self, node: ErrorLiteral, frame: Frame | None) -> Value:
+    def raise_error(self, node: ErrorLiteral, frame: Frame | None) -> Value:
         argument = node.argument
         text = argument.value if isinstance(argument, Constant) and isinstance(argument.value, str) else to_jx(argument)
         raise self.error(node, f"error: {text}")
@@ -364,7 +368,7 @@ class Evaluator:
         return apply_unary(node.operator, self.value(node.operand, frame))
 
     def binary(self, node: Binary, frame: Frame | None) -> Value:
-        """Walks along the right-hand sides first, for a chain may be long, and then back."""
+        """Evaluates a chain of operators without recursion: first along the right-hand sides, then back."""
         waiting: list[tuple[Binary, Value]] = []
         current: JxNode = node
         while isinstance(current, Binary):
@@ -382,7 +386,7 @@ class Evaluator:
             except JxFailure as failure:
                 raise self.error(step, failure.message, failure.remedy) from None
             if isinstance(result, (str, list)):
-                self.spend(step, self.placed(result, step))
+                self.spend(step, self.with_place(result, step))
         return result
 
     def index(self, node: Index, frame: Frame | None) -> Value:
@@ -393,22 +397,22 @@ class Evaluator:
             return base[index]
         if isinstance(base, list) and isinstance(index, int) and not isinstance(index, bool):
             if not -len(base) <= index < len(base):
-                raise self.error(node, f"the list has {len(base)} items, and none with the index {index}")
+                raise self.error(node, f"index {index} is out of range: the list has {len(base)} items")
             return base[index]
         raise self.error(node, f"{kind_of(base)} cannot be indexed with {kind_of(index)}")
 
-    def part(self, node: Slice, frame: Frame | None) -> Value:
+    def slice(self, node: Slice, frame: Frame | None) -> Value:
         base = self.value(node.base, frame)
         if not isinstance(base, list):
-            raise self.error(node, f"only lists have slices, and this is {kind_of(base)}")
+            raise self.error(node, f"only lists can be sliced, not {kind_of(base)}")
         start, stop = self._bound(node.start, 0, base, frame), self._bound(node.stop, len(base), base, frame)
-        return self.spend(node, self.placed(JxList(base[max(start, 0) : max(stop, 0)]), node))
+        return self.spend(node, self.with_place(JxList(base[max(start, 0) : max(stop, 0)]), node))
 
     def _bound(self, node: JxNode | None, default: int, base: list[Value], frame: Frame | None) -> int:
         bound = default if node is None else self.value(node, frame)
         if not isinstance(bound, int) or isinstance(bound, bool):
             assert node is not None
-            raise self.error(node, f"the bounds of a slice are whole numbers, not {kind_of(bound)}")
+            raise self.error(node, f"the bounds of a slice must be whole numbers, not {kind_of(bound)}")
         return bound if bound >= 0 else bound + len(base)
 
     def array(self, node: ListNode, frame: Frame | None) -> Value:
@@ -418,32 +422,32 @@ class Evaluator:
         found: list[Value] = []
         for item in items:
             if not item.clauses:
-                found.append(self.held(item.value, frame))
+                found.append(self.item_value(item.value, frame))
                 continue
 
             def add(inner: Frame | None, item: ListItem = item) -> None:
-                found.append(self.held(item.value, inner))
+                found.append(self.item_value(item.value, inner))
 
-            self.turns(item.clauses, 0, frame, add)
+            self.iterate(item.clauses, 0, frame, add)
         return found
 
     def arguments(self, items: tuple[ListItem, ...], frame: Frame | None) -> list[Value]:
-        """Arguments are held by nobody, unless a comprehension yields them."""
+        """Evaluates arguments. They are not charged to the budget, unless a comprehension produces them."""
         if any(item.clauses for item in items):
             return self.items(items, frame)
         return [self.value(item.value, frame) for item in items]
 
-    def record(self, node: ObjectNode, frame: Frame | None) -> Value:
+    def object(self, node: ObjectNode, frame: Frame | None) -> Value:
         pairs: list[tuple[str, Value]] = []
         for pair in node.pairs:
             if not pair.clauses:
-                pairs.append((self.key(pair, frame), self.held(pair.value, frame)))
+                pairs.append((self.key(pair, frame), self.item_value(pair.value, frame)))
                 continue
 
             def add(inner: Frame | None, pair: ObjectPair = pair) -> None:
-                pairs.append((self.key(pair, inner), self.held(pair.value, inner)))
+                pairs.append((self.key(pair, inner), self.item_value(pair.value, inner)))
 
-            self.turns(pair.clauses, 0, frame, add)
+            self.iterate(pair.clauses, 0, frame, add)
         return JxObject(pairs, self.source.name, node.line, node.column)
 
     def key(self, pair: ObjectPair, frame: Frame | None) -> str:
@@ -452,42 +456,42 @@ class Evaluator:
             raise self.error(pair, f"a key must be a string, not {kind_of(key)}")
         return key
 
-    def turns(
+    def iterate(
         self, clauses: tuple[Clause, ...], number: int, frame: Frame | None, act: Callable[[Frame | None], None]
     ) -> None:
-        """Acts once in each turn of a comprehension, or just once if there is none."""
+        """Calls `act` once per iteration of a comprehension, or once if there is no clause."""
         if number == len(clauses):
             act(frame)
             return
         clause = clauses[number]
         if self.only_data:
-            raise self.error(clause, "this is a comprehension, and only plain data can stand here")
-        self.deeper(clause)
+            raise self.error(clause, "expected plain data, not a comprehension")
+        self.enter(clause)
         elements = self.value(clause.elements, frame)
         if not isinstance(elements, list):
-            raise self.error(clause, f"a comprehension goes over a list, not over {kind_of(elements)}")
+            raise self.error(clause, f"a comprehension needs a list, not {kind_of(elements)}")
         for element in elements:
             inner = Frame({clause.variable: element}, frame)
             if clause.condition is not None:
                 wanted = self.value(clause.condition, inner)
                 if not isinstance(wanted, bool):
-                    raise self.error(clause.condition, f"a condition is true or false, not {kind_of(wanted)}")
+                    raise self.error(clause.condition, f"a condition must be true or false, not {kind_of(wanted)}")
                 if not wanted:
                     continue
-            self.turns(clauses, number + 1, inner, act)
+            self.iterate(clauses, number + 1, inner, act)
         self.depth -= 1
 
     def call(self, node: JxCall, frame: Frame | None) -> Value:
         try:
-            return self.spend(node, self.placed(perform(self, node, frame), node))
+            return self.spend(node, self.with_place(perform(self, node, frame), node))
         except JxFailure as failure:
             raise self.error(node, f"{node.function}: {failure.message}", failure.remedy) from None
 
     def fetched(self, content: bytes, place: str) -> Value:
         return constant(parse_jx(content, place))
 
-    def placed(self, value: Value, node: JxNode) -> Value:
-        """Gives a list or object without a place the place of the operation that made it."""
+    def with_place(self, value: Value, node: JxNode) -> Value:
+        """Sets the position of a list or object that has none to that of the operation that made it."""
         if isinstance(value, (JxList, JxObject)) and not value.line:
             if not self.line_starts:
                 self.line_starts = [0, *(match.end() for match in re.finditer("\n", self.source.text))]
@@ -499,14 +503,14 @@ class Evaluator:
 
 _EVALUATE: dict[type[JxNode], Callable[..., Value]] = {
     Symbol: Evaluator.symbol,
-    ErrorLiteral: Evaluator.failure,
+    ErrorLiteral: Evaluator.raise_error,
     Unary: Evaluator.unary,
     Binary: Evaluator.binary,
     Index: Evaluator.index,
-    Slice: Evaluator.part,
+    Slice: Evaluator.slice,
     JxCall: Evaluator.call,
     ListNode: Evaluator.array,
-    ObjectNode: Evaluator.record,
+    ObjectNode: Evaluator.object,
 }
 
 
@@ -517,14 +521,14 @@ Setting: TypeAlias = tuple[Literal["args", "define"], str]
 def read_context(
     settings: Iterable[Setting],
     read: Callable[[str], bytes],
-    outside: Outside | None = None,
+    outside: ExternalAccess | None = None,
     *,
     first_counts: bool = False,
 ) -> dict[str, Value]:
-    """The names that the settings define; `read` gives the content of a file.
+    """Returns the names that the settings define; `read` returns the content of a file.
 
-    Of several definitions of a name the last counts. With `first_counts` it is the first, and a file overrules all
-    definitions: so does `jx2json`, whereas `makeflow` behaves as one expects.
+    If a name is defined several times, the last definition counts, as in `makeflow`. With `first_counts` the first one
+    counts, and a file overrides all definitions, as in `jx2json`.
     """
     newest: dict[str, Value] = {}
     oldest: dict[str, Value] = {}
@@ -541,15 +545,15 @@ def read_context(
 
 
 def _file(
-    name: str, read: Callable[[str], bytes], known: dict[str, Value], outside: Outside | None
+    name: str, read: Callable[[str], bytes], known: dict[str, Value], outside: ExternalAccess | None
 ) -> dict[str, Value]:
     found = evaluate(parse_jx(read(name), name), known, outside)
     if not isinstance(found, dict):
-        raise InputError("a file of definitions holds an object", file=name, remedy='write { "NAME": VALUE, ... }')
+        raise InputError("a file of definitions must be an object", file=name, remedy='write { "NAME": VALUE, ... }')
     return found
 
 
-def _definition(text: str, known: dict[str, Value], outside: Outside | None) -> tuple[str, Value]:
+def _definition(text: str, known: dict[str, Value], outside: ExternalAccess | None) -> tuple[str, Value]:
     name, equals, expression = text.partition("=")
     if not equals:
         raise InputError(f"the definition {text!r} has no '='", remedy="write NAME=EXPRESSION")

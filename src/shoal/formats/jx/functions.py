@@ -1,7 +1,8 @@
-"""The functions of JX that need nothing but their arguments.
+"""The operators and functions of JX, with POSIX regular expressions and `%` formats.
 
-Each gets the list of its evaluated arguments and raises JxFailure if it cannot use them. `template`, `select`,
-`project` and what looks outside need more, and stand in `evaluate`.
+Each function takes the list of its evaluated arguments and raises `JxFailure` if they are invalid. Functions that need
+the evaluator or external files (`template`, `select`, `where`, `project`, `listdir`, `fetch`) are in `evaluation`.
+Integers are 64-bit and wrap around, as in the original.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ _BRACKET_PART = re.compile(rb"\[:(\w*):\]|\[([.=])(.)\2\]|(.)", re.DOTALL)
 _MOST_REPEATS = 32767
 
 
-class _Refused(Exception):  # noqa: N818  # a pattern POSIX has no meaning for
+class _Refused(Exception):  # noqa: N818  # a pattern that is invalid in POSIX
     pass
 
 
 def matches(pattern: bytes, text: bytes) -> bool:
-    """Whether the pattern is found anywhere in the text."""
+    """Whether the POSIX extended regular expression matches anywhere in the text; False if it is invalid."""
     compiled = _compiled(pattern)
     return compiled is not None and compiled.search(text) is not None
 
@@ -67,7 +68,10 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes] | None:
 
 
 class _Translator:
-    """Walks once over a pattern; every atom is kept whole, so that repeats of repeats mean what they say."""
+    """Translates a POSIX extended regular expression to Python's syntax.
+
+    Each atom is put into a group before it is repeated, because POSIX allows repeats of repeats.
+    """
 
     def __init__(self, pattern: bytes) -> None:
         self.pattern = pattern
@@ -170,12 +174,12 @@ _HALF = 2**63
 
 
 def wrapped(number: int) -> int:
-    """The number as 64 bits with a sign hold it."""
+    """Wraps a number around to a signed 64-bit integer."""
     return (number + _HALF) % (2 * _HALF) - _HALF
 
 
 def truncated(number: float) -> int:
-    """The whole part of a float as the processor converts it: what does not fit becomes the smallest integer."""
+    """Converts a float to an integer like the processor: a value out of range becomes the smallest integer."""
     if math.isnan(number) or not -_HALF <= number < _HALF:
         return -_HALF
     return int(number)
@@ -209,7 +213,7 @@ def apply_binary(sign: str, left: Value, right: Value) -> Value:
 
 
 def ordering_key(text: str) -> bytes:
-    """Strings are compared byte by byte."""
+    """Returns the bytes by which strings are compared."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -321,7 +325,7 @@ _FLOAT_FORMATS = "eEfFgG"
 
 
 def text_argument(arguments: list[Value], number: int, what: str) -> str:
-    """The argument with this number, which must be a string."""
+    """Returns the argument with this number, which must be a string."""
     value = arguments[number] if number < len(arguments) else None
     if not isinstance(value, str):
         raise JxFailure(f"{what} must be a string")
@@ -329,7 +333,7 @@ def text_argument(arguments: list[Value], number: int, what: str) -> str:
 
 
 def count(arguments: list[Value], least: int, most: int) -> None:
-    """Complains about too few or too many arguments."""
+    """Raises `JxFailure` if there are too few or too many arguments."""
     if not least <= len(arguments) <= most:
         wanted = f"{least}" if least == most else f"{least} to {most}"
         raise JxFailure(f"takes {wanted} argument{'' if wanted == '1' else 's'}, not {len(arguments)}")
@@ -365,7 +369,7 @@ def _format(arguments: list[Value]) -> Value:
         position = percent + 2
     pieces.append(pattern[position:])
     if next(rest, pieces) is not pieces:
-        raise JxFailure("there are more values than the format takes")
+        raise JxFailure("too many values for the format")
     return "".join(pieces)
 
 
@@ -379,7 +383,7 @@ def _formatted(kind: str, rest: object) -> str:
         return value
     wanted = "a whole number" if kind in "di" else "a string" if kind == "s" else "a float"
     if kind not in "dis" + _FLOAT_FORMATS:
-        raise JxFailure(f"there is no format %{kind}", remedy="it is one of %d %i %s %e %E %f %F %g %G %%")
+        raise JxFailure(f"unknown format %{kind}", remedy="use one of %d %i %s %e %E %f %F %g %G %%")
     raise JxFailure(f"%{kind} takes {wanted}, not {'nothing' if value is None else kind_of(value)}")
 
 
@@ -432,7 +436,7 @@ def _dirname(arguments: list[Value]) -> Value:
 
 def _escape(arguments: list[Value]) -> Value:
     count(arguments, 1, 1)
-    return '"' + re.sub(r'(["\\$`])', r"\\\1", text_argument(arguments, 0, "what is escaped")) + '"'
+    return '"' + re.sub(r'(["\\$`])', r"\\\1", text_argument(arguments, 0, "the text to escape")) + '"'
 
 
 def _len(arguments: list[Value]) -> Value:
@@ -442,7 +446,7 @@ def _len(arguments: list[Value]) -> Value:
 
 
 def _object_argument(arguments: list[Value]) -> list[tuple[str, Value]]:
-    """The pairs of the only argument, last one first, as the original lists them."""
+    """Returns the pairs of the only argument, last one first, like the original."""
     count(arguments, 1, 1)
     if not isinstance(arguments[0], dict):
         raise JxFailure("takes an object")
@@ -462,13 +466,13 @@ def _schema(arguments: list[Value]) -> Value:
 
 def _like(arguments: list[Value]) -> Value:
     pattern = text_argument(arguments, 0, "the regular expression")
-    text = text_argument(arguments, 1, "what it is compared with")
+    text = text_argument(arguments, 1, "the text to match")
     count(arguments, 2, 2)
     return matches(ordering_key(pattern), ordering_key(text))
 
 
 def expand_template(template: str, lookup: Callable[[str], Value]) -> str:
-    """The template with `{name}` replaced; `{{` and `}}` stand for braces."""
+    """Returns the template with each `{name}` replaced; `{{` and `}}` stand for braces."""
     pieces: list[str] = []
     position = 0
     while position < len(template):
@@ -485,7 +489,7 @@ def expand_template(template: str, lookup: Callable[[str], Value]) -> str:
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             pieces.append(plain(value))
         else:
-            raise JxFailure(f"{match[1]!r} is {kind_of(value)}: only numbers and strings fit into a template")
+            raise JxFailure(f"{match[1]!r} is {kind_of(value)}: a template takes numbers and strings only")
     return "".join(pieces)
 
 

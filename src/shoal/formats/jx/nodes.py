@@ -1,7 +1,7 @@
-"""The parts of a JX expression after reading.
+"""The syntax tree of a JX expression.
 
-Two nodes are equal if they mean the same; where they stood in the text does not count. What an expression is worth is
-found by `evaluate`, how it is written again by `write`.
+Two nodes are equal if they mean the same, wherever they are in the text. `evaluation` computes the value of a tree,
+`printer` writes it as text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Constant(JxNode):
     value: bool | int | float | str | None
 
     def __eq__(self, other: object) -> bool:
-        """Tells 1 from 1.0 and from true, as the language does."""
+        """Distinguishes 1, 1.0 and true, like the language."""
         if not isinstance(other, Constant):
             return NotImplemented
         return type(self.value) is type(other.value) and repr(self.value) == repr(other.value)
@@ -35,7 +35,7 @@ class Constant(JxNode):
 
 @dataclass(slots=True)
 class Symbol(JxNode):
-    """A name, to be looked up when it is evaluated."""
+    """A name, looked up at evaluation."""
 
     name: str
 
@@ -58,7 +58,7 @@ class Clause(JxNode):
 
 @dataclass(slots=True)
 class ListItem(JxNode):
-    """One item of a list or one argument, perhaps repeated by a comprehension."""
+    """One item of a list or one argument, possibly repeated by a comprehension."""
 
     value: JxNode
     clauses: tuple[Clause, ...] = ()
@@ -66,7 +66,7 @@ class ListItem(JxNode):
 
 @dataclass(slots=True)
 class ObjectPair(JxNode):
-    """One key and value of an object, perhaps repeated by a comprehension."""
+    """One key and value of an object, possibly repeated by a comprehension."""
 
     key: JxNode
     value: JxNode
@@ -101,7 +101,7 @@ class Unary(JxNode):
 
 @dataclass(slots=True)
 class Binary(JxNode):
-    """`left operator right`; chains of equal operators nest on the right-hand side, however long they are."""
+    """`left operator right`. Chains of operators with equal precedence nest on the right-hand side, at any length."""
 
     operator: str
     left: JxNode
@@ -157,4 +157,4 @@ PRECEDENCE = {
     "or": 4,
     "and": 5,
 }
-"""How loosely a binary operator binds; `or` binds tighter than `and`, as in the original."""
+"""Precedence of binary operators, tightest first; `or` binds tighter than `and`, as in the original."""

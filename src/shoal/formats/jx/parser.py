@@ -1,8 +1,8 @@
-"""Reading JX text, and with it JSON, into nodes.
+"""Parses JX text, and therefore JSON, into a syntax tree.
 
-Kept as in the original: all binary operators group to the right, `or` binds tighter than `and`, a `;` may end any
-expression, a comma may follow the last item, and text behind the end of the expression is ignored. Unlike there, text
-that breaks off in the middle is an error.
+As in the original, all binary operators group to the right, `or` binds tighter than `and`, a `;` may end any
+expression, a comma may follow the last item, and text after the end of the expression is ignored. Unlike there,
+incomplete text is an error.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _DOUBLED = {"=": "==", "&": "&&", "|": "||"}
 
 
 class JxLexer:
-    """Holds one token at a time: its kind, where it begins, and its value.
+    """Reads one token at a time and keeps its kind, position and value.
 
-    The kind of a keyword or an operator is the word itself; otherwise it is name, string, number or end.
+    The kind of a keyword or an operator is the word itself; other kinds are name, string, number and end.
     """
 
     def __init__(self, source: SourceText) -> None:
@@ -68,7 +68,7 @@ class JxLexer:
         self.advance()
 
     def advance(self) -> None:
-        """Goes on to the next token."""
+        """Reads the next token."""
         before = self.end
         match = _TOKEN.match(self.text, before)
         assert match is not None  # the last alternative is empty
@@ -93,14 +93,14 @@ class JxLexer:
             self._check_end(before)
 
     def accept(self, kind: str) -> bool:
-        """Goes on if the token is of this kind."""
+        """Reads the next token if the current one has this kind; returns whether it has."""
         if self.kind == kind:
             self.advance()
             return True
         return False
 
     def shown(self) -> str:
-        """The token as an error names it."""
+        """Returns the token as it is named in errors."""
         names = {"end": "the end of the text", "string": "a string"}
         return names.get(self.kind) or repr(self.text[self.position : self.end][:40])
 
@@ -108,16 +108,16 @@ class JxLexer:
         start = self.position
         if start == len(self.text):
             self.kind = "end"
-            self.position = before  # behind the last token, for that is where something is missing
+            self.position = before  # errors point behind the last token, where something is missing
             return
         found = self.text[start]
         if found == '"':
-            raise self.source.error(start, "the string that begins here has no end", remedy='close it with "')
+            raise self.source.error(start, "this string is not closed", remedy='close it with "')
         if found == "'":
-            raise self.source.error(start, "a string stands in double quotes", remedy='write "..."')
+            raise self.source.error(start, "a string must be in double quotes", remedy='write "..."')
         if found in _DOUBLED:
-            raise self.source.error(start, f"there is no operator {found}", remedy=f"did you mean {_DOUBLED[found]}?")
-        raise self.source.error(start, f"the character {found!r} has no meaning outside a string")
+            raise self.source.error(start, f"unknown operator {found}", remedy=f"did you mean {_DOUBLED[found]}?")
+        raise self.source.error(start, f"unexpected character {found!r} outside a string")
 
     def _unescaped(self, text: str) -> str:
         def plain(match: re.Match[str]) -> str:
@@ -130,13 +130,13 @@ class JxLexer:
 
     def _code(self, position: int, digits: str) -> str:
         if not re.fullmatch("[0-9A-Fa-f]{4}", digits):
-            raise self.source.error(position, r"after \u stand four hexadecimal digits")
+            raise self.source.error(position, r"\u must be followed by four hexadecimal digits")
         code = int(digits, 16)
         if code > 0x7F:
             remedy = "write the character itself"
             raise self.source.error(position, rf"\u{digits} is not an ASCII character", remedy=remedy)
         if code == 0:
-            raise self.source.error(position, "a string cannot hold a zero byte")
+            raise self.source.error(position, "a string cannot contain a zero byte")
         return chr(code)
 
     def _number(self, text: str) -> int | float:
@@ -155,17 +155,17 @@ _POSTFIXES = ("[", "(", ".")
 
 
 def parse_jx(text: bytes | str, source: str) -> Document:
-    """The expression at the beginning of the text; `source` is the name that errors give to it."""
+    """Parses the expression at the beginning of the text; `source` is its name in errors."""
     content = SourceText(source, text)
     parser = JxParser(content)
     if parser.lexer.kind == "end":
-        raise content.error(len(content.text), "there is no expression here", remedy="the text is empty")
+        raise content.error(len(content.text), "an expression is missing", remedy="the text is empty")
     with deep_stack():
         return Document(parser.expression(), content)
 
 
 class JxParser:
-    """Recursive descent over the tokens of one text; nesting is counted, so that it ends in an error in good time."""
+    """Recursive-descent parser of one text. Counts nesting and raises an error before Python's stack overflows."""
 
     def __init__(self, source: SourceText) -> None:
         self.source = source
@@ -175,7 +175,7 @@ class JxParser:
         self.placed = 0
 
     def expression(self) -> JxNode:
-        """Operands and binary operators, and the `;` that may follow."""
+        """Parses operands and binary operators, and an optional `;`."""
         self._deeper()
         node = self._operand()
         if self.lexer.kind in PRECEDENCE:
@@ -185,7 +185,10 @@ class JxParser:
         return node
 
     def _chain(self, first: JxNode) -> JxNode:
-        """Operands with operators between them; an operator takes its operands when a looser one follows."""
+        """Parses a chain of operands and binary operators.
+
+        An operator is combined with its operands when an operator follows that binds less tightly.
+        """
         operands = [first]
         operators: list[tuple[str, int]] = []
         while (kind := self.lexer.kind) in PRECEDENCE:
@@ -201,10 +204,10 @@ class JxParser:
     def _deeper(self) -> None:
         self.depth += 1
         if self.depth > NESTING:
-            raise self.source.error(self.lexer.position, f"this nests deeper than {NESTING} levels")
+            raise self.source.error(self.lexer.position, f"the expression is nested deeper than {NESTING} levels")
 
     def _operand(self) -> JxNode:
-        """An atom with its prefixes and what follows it directly."""
+        """Parses an atom with its prefixes, indexes and calls."""
         if self.lexer.kind in _PREFIXES:
             return self._prefixed()
         if self.lexer.kind == "error":
@@ -221,7 +224,7 @@ class JxParser:
         node = self._operand()
         for sign, position in reversed(prefixes):
             if sign != "not" and isinstance(node, Constant) and type(node.value) in (int, float):
-                # The sign belongs to the number, so that plain JSON has no operators.
+                # The sign becomes part of the number, so that plain JSON has no operators.
                 node = Constant(_negated(node) if sign == "-" else node.value, position=position)
             else:
                 node = Unary(sign, node, position=position)
@@ -229,7 +232,7 @@ class JxParser:
         return node
 
     def _postfix(self, node: JxNode) -> JxNode:
-        """The indexes and calls behind an atom."""
+        """Parses the indexes and calls after an atom."""
         levels = 0
         while (kind := self.lexer.kind) in _POSTFIXES:
             self._deeper()
@@ -249,8 +252,8 @@ class JxParser:
 
     def _method(self, receiver: JxNode) -> JxNode:
         position = self.lexer.position
-        name = self._name("a '.' is followed by the name of a function")
-        self._expect("(", f"the call .{name} has no '('")
+        name = self._name("expected the name of a function after '.'")
+        self._expect("(", f"expected '(' after .{name}")
         return JxCall(name, self._items(")"), receiver, position=position)
 
     def _index(self, base: JxNode, position: int) -> JxNode:
@@ -283,17 +286,17 @@ class JxParser:
         if kind in _LITERALS:
             lexer.advance()
             return Constant(_LITERALS[kind], position=position)
-        self._expect("(", "a value is missing")
+        self._expect("(", "expected a value")
         node = self.expression()
-        self._expect(")", "a '(' is not closed")
+        self._expect(")", "expected ')'")
         return node
 
     def _failure(self) -> JxNode:
         position = self.lexer.position
         self.lexer.advance()
-        self._expect("(", "'error' is followed by '('")
+        self._expect("(", "expected '(' after 'error'")
         argument = self._postfix(self._atom())
-        self._expect(")", "error(...) takes one value without operators")
+        self._expect(")", "error(...) takes one value without operators, so expected ')'")
         return ErrorLiteral(argument, position=position)
 
     def _items(self, closing: str) -> tuple[ListItem, ...]:
@@ -304,7 +307,7 @@ class JxParser:
             clauses = self._clauses() if self.lexer.kind == "for" else ()
             items.append(ListItem(value, clauses, position=position))
             if not self.lexer.accept(","):
-                self._expect(closing, f"here should stand ',' or '{closing}'")
+                self._expect(closing, f"expected ',' or '{closing}'")
                 break
         return tuple(items)
 
@@ -313,12 +316,12 @@ class JxParser:
         while not self.lexer.accept("}"):
             position = self.lexer.position
             key = self.expression()
-            self._expect(":", "a key is followed by ':'")
+            self._expect(":", "expected ':' after the key")
             value = self.expression()
             clauses = self._clauses() if self.lexer.kind == "for" else ()
             pairs.append(ObjectPair(key, value, clauses, position=position))
             if not self.lexer.accept(","):
-                self._expect("}", "here should stand ',' or '}'")
+                self._expect("}", "expected ',' or '}'")
                 break
         return tuple(pairs)
 
@@ -328,8 +331,8 @@ class JxParser:
             self._deeper()
             position = self.lexer.position
             self.lexer.advance()
-            variable = self._name("'for' is followed by the name of a variable")
-            self._expect("in", f"'for {variable}' is followed by 'in'")
+            variable = self._name("expected the name of a variable after 'for'")
+            self._expect("in", f"expected 'in' after 'for {variable}'")
             elements = self.expression()
             condition = self.expression() if self.lexer.accept("if") else None
             clauses.append(Clause(variable, elements, condition, position=position))
@@ -346,7 +349,7 @@ class JxParser:
             raise self.source.error(self.lexer.position, f"{complaint}, not {self.lexer.shown()}")
 
     def _place(self, position: int) -> tuple[int, int]:
-        """Line and column; asked for in the order of the text, so that each stretch is searched once."""
+        """Returns line and column. Positions must not decrease from call to call, so that no text is searched twice."""
         self.line_start = self.source.text.rfind("\n", self.placed, position) + 1 or self.line_start
         self.placed = position
         return self.source.line_at(position), position - self.line_start + 1

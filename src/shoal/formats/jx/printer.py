@@ -1,7 +1,7 @@
-"""Values as text, byte for byte as the original prints them.
+"""Writes values as JSON and expressions as JX, byte for byte like the original.
 
-Its habits: floats with up to 16 digits and without a trailing `.0`, and `'` escaped as well. The one exception: what is
-not ASCII is printed as it is, for the original's own escapes of it can be read by nobody.
+The original prints floats with up to 16 digits and without a trailing `.0`, and escapes `'`, too. One exception:
+characters beyond ASCII are printed unchanged, because no program can read the original's escapes for them.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _ESCAPES = {
 
 
 def quoted(text: str) -> str:
-    """A string in its quotes."""
+    """Returns a string in double quotes."""
     return '"' + _SPECIAL.sub(lambda found: _ESCAPES.get(found[0]) or f"\\u{ord(found[0]):04x}", text) + '"'
 
 
 def plain(value: bool | int | float | None) -> str:
-    """A value that is neither string nor list nor object."""
+    """Returns the text of a value that is neither string nor list nor object."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -63,12 +63,12 @@ def plain(value: bool | int | float | None) -> str:
 
 
 def to_json(value: Value, pretty: bool = False) -> str:
-    """The value on one line, or laid out with one item on each line."""
+    """Returns the value as JSON on one line, or with one item per line."""
     if weight_of(value) > BUDGET:
-        raise InputError(f"the value is too large to be printed: it holds more than {BUDGET} values")
+        raise InputError(f"the value is too large to be printed: it contains more than {BUDGET} values")
     pieces: list[str] = []
     levels = [_pretty(value, 0) if pretty else _compact(value)]
-    while levels:  # one generator for each level of nesting, so that depth costs no stack
+    while levels:  # one generator per level of nesting, instead of recursion
         for piece in levels[-1]:
             if isinstance(piece, str):
                 pieces.append(piece)
@@ -82,7 +82,7 @@ def to_json(value: Value, pretty: bool = False) -> str:
 
 
 def _compact(value: Value) -> Iterator[str | tuple[Value, int]]:
-    """The pieces of a value; a tuple stands for a value inside of it."""
+    """Yields the pieces of a value; a tuple stands for a nested value."""
     if isinstance(value, list):
         yield "["
         for number, item in enumerate(value):
@@ -119,7 +119,7 @@ def _pretty(value: Value, level: int) -> Iterator[str | tuple[Value, int]]:
 
 
 def to_jx(expression: Document | JxNode) -> str:
-    """The expression on one line."""
+    """Returns the expression on one line."""
     with deep_stack():
         return _write(expression.body if isinstance(expression, Document) else expression)
 
@@ -159,13 +159,13 @@ def _binary(node: Binary) -> str:
 
 
 def _inside(node: JxNode, level: int) -> str:
-    """An operand, in parentheses if it would fall apart without them."""
+    """Returns an operand, in parentheses if they are needed."""
     text = _write(node)
     return f"({text})" if isinstance(node, Binary) and PRECEDENCE[node.operator] > level else text
 
 
 def _base(node: JxNode) -> str:
-    """What an index or a call applies to."""
+    """Returns the text of the operand of an index or a call."""
     text = _write(node)
     loose = isinstance(node, (Binary, Unary, ErrorLiteral)) or (
         isinstance(node, Constant) and not isinstance(node.value, str)

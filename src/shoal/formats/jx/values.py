@@ -1,6 +1,6 @@
-"""What JX expressions are worth: JSON values whose lists and objects know where they stood in the text.
+"""The values of JX expressions: JSON values whose lists and objects know their position in the text.
 
-Values are shared, not copied: whoever gets one must not change it.
+Values are shared, not copied: callers must not change them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
 NESTING = 1000
-"""How deep the text of an expression may nest."""
+"""Maximum nesting of the text of an expression."""
 EVALUATION_DEPTH = 3000
-"""How deep evaluation may go: nesting, and definitions that use definitions."""
+"""Maximum depth of evaluation: nesting, and definitions that use definitions."""
 BUDGET = 40_000_000
-"""How many values one evaluation may yield; 32 characters of text count as one."""
+"""Maximum number of values that one evaluation may produce; 32 characters of text count as one value."""
 CHARACTERS_PER_UNIT = 32
 FRAMES_PER_LEVEL = 6
 
 
 @contextmanager
 def deep_stack() -> Iterator[None]:
-    """Lets Python nest as deep as the limits above allow, and puts its own limit back afterwards.
+    """Raises Python's recursion limit to what the limits above need, and restores it afterwards.
 
-    The collector of cyclic garbage rests meanwhile: there is none, and to search for it takes half of the time.
+    The cyclic garbage collector is switched off meanwhile: evaluation makes no cycles, and the collector would take
+    half of the time.
     """
     before, collecting = sys.getrecursionlimit(), gc.isenabled()
     sys.setrecursionlimit(max(before, EVALUATION_DEPTH * FRAMES_PER_LEVEL + before))
@@ -43,18 +44,18 @@ Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | 
 _KINDS = {type(None): "null", bool: "boolean", int: "integer", float: "float", str: "string"}
 
 
-class Outside(Protocol):
-    """What expressions may learn about the world outside; both methods raise OSError if they cannot tell."""
+class ExternalAccess(Protocol):
+    """Access of expressions to directories, files and URLs; both methods raise OSError on failure."""
 
     def listdir(self, path: str) -> Sequence[str]:
-        """The names in a directory, in its own order."""
+        """Returns the names in a directory, in the order of the directory."""
 
     def fetch(self, place: str) -> bytes:
-        """The content of a file or of what a URL leads to."""
+        """Returns the content of a file or URL."""
 
 
 class JxFailure(Exception):  # noqa: N818  # never leaves this package: evaluation turns it into an InputError
-    """An operation cannot be done with these values; whoever evaluates it knows where it stands."""
+    """An operation is not possible with these values; the evaluator adds the position."""
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -63,7 +64,7 @@ class JxFailure(Exception):  # noqa: N818  # never leaves this package: evaluati
 
 
 class JxList(list[Value]):
-    """A list, the place of its text, and how many values it holds in all."""
+    """A list with its position in the text and its total number of values."""
 
     __slots__ = ("column", "file", "line", "weight")
 
@@ -76,9 +77,10 @@ class JxList(list[Value]):
 
 
 class JxObject(dict[str, Value]):
-    """An object, the place of its text, and how many values it holds in all.
+    """An object with its position in the text and its total number of values.
 
-    Of pairs with the same key the first counts; `repeated` still has all pairs then, as the original prints them.
+    If a key occurs several times, the first pair counts. `repeated` then has all pairs, because the original prints
+    them.
     """
 
     __slots__ = ("column", "file", "line", "repeated", "weight")
@@ -96,7 +98,7 @@ class JxObject(dict[str, Value]):
 
 
 def weight_of(value: Value) -> int:
-    """How much of the budget a value takes."""
+    """Returns the share of the budget that a value takes."""
     if isinstance(value, str):
         return 1 + len(value) // CHARACTERS_PER_UNIT
     if isinstance(value, (JxList, JxObject)):
@@ -104,29 +106,29 @@ def weight_of(value: Value) -> int:
     return 1
 
 
-def adopt(value: Value) -> Value:
-    """The same value with lists and objects of ours, for values that a program made and not an expression."""
+def to_jx_value(value: Value) -> Value:
+    """Converts lists and dictionaries made by a program to `JxList` and `JxObject`."""
     if isinstance(value, (JxList, JxObject)):
         return value
     if isinstance(value, list):
-        return JxList([adopt(item) for item in value])
+        return JxList([to_jx_value(item) for item in value])
     if isinstance(value, dict):
-        return JxObject([(key, adopt(item)) for key, item in value.items()])
+        return JxObject([(key, to_jx_value(item)) for key, item in value.items()])
     return value
 
 
 def pairs_of(value: dict[str, Value]) -> Iterable[tuple[str, Value]]:
-    """All pairs of an object, also those hidden by an earlier pair with the same key."""
+    """Returns all pairs of an object, including those hidden by an earlier pair with the same key."""
     return value.repeated or value.items() if isinstance(value, JxObject) else value.items()
 
 
 def kind_of(value: Value) -> str:
-    """The name of a value's type, as the original's `schema` gives it."""
+    """Returns the name of a value's type, as in the `schema` function of the original."""
     return _KINDS.get(type(value)) or ("array" if isinstance(value, list) else "object")
 
 
 def same(left: Value, right: Value) -> bool:
-    """Equality inside of lists: types count (1 is not 1.0), and so does the order of keys."""
+    """Compares values the way lists are compared: types count (1 is not 1.0), and so does the order of keys."""
     waiting = [(left, right)]
     while waiting:
         one, other = waiting.pop()

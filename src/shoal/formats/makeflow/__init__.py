@@ -1,8 +1,8 @@
-"""The classic Makeflow language: text in, a parsed `Makeflow` out, and from that a graph.
+"""The Makeflow language: parser, document, graph, writers and drawings.
 
-`parse_makeflow` reads the whole language and touches no file; `build_graph` turns the result into tasks for this
-machine. Sub-workflows are kept by name only: opening them is the caller's business. JX and JSON are other languages
-with another front end.
+`parse_makeflow` parses a Makeflow without touching any other file; `build_graph` turns the resulting `Makeflow`
+document into a graph of tasks. Sub-workflows are kept by name only; the caller opens them. `json_form` reads and writes
+the same document as JSON or JX.
 """
 
 from shoal.formats.makeflow.document import AllocationMode, Makeflow, MakeflowCategory, MakeflowRule

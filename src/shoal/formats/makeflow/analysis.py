@@ -1,8 +1,8 @@
-"""What can be said about a Makeflow without running it: is it sound, which files go in and come out, how wide is it.
+"""Static analysis of a Makeflow: cycles, levels and widths, input and output files, and names of files in a bundle.
 
-Works on the parsed document and not on a graph, because a check of the syntax must not cost the making of one. Rules
-mostly stand in an order in which they could run, so every walk first takes them as they are written; only if a rule
-reads what a later one makes is an order worked out. Reading of files and printing is left to the command.
+Works on the parsed document instead of a graph, because building a graph would make a syntax check slow. Rules are
+mostly written in an order in which they could run, so every walk takes them as written; a topological order is computed
+only if a rule reads what a later one makes. `listing_order` reproduces the order of the original's hash table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HALF_MASK = 2**32 - 1
 
 
 def listing_order(names: Iterable[str]) -> list[str]:
-    """The names, each once, as the original's table lists them after they were put in one by one."""
+    """Returns the distinct names in the order of the original's hash table after inserting them one by one."""
     hashes: dict[str, int] = {}
     chains: list[list[str]] = [[] for _ in range(_FIRST_BUCKETS)]
     for name in names:
@@ -38,7 +38,7 @@ def listing_order(names: Iterable[str]) -> list[str]:
 
 
 def _listed(chains: list[list[str]]) -> list[str]:
-    """Chains are kept with their heads at the end."""
+    """Returns the names of all chains. The head of a chain is at the end of its list."""
     return [name for chain in chains for name in reversed(chain)]
 
 
@@ -51,7 +51,7 @@ def _doubled(chains: list[list[str]], hashes: dict[str, int]) -> list[list[str]]
 
 
 def hash_of(key: bytes) -> int:
-    """The number by which the original finds the bucket of a name."""
+    """Returns the hash of a name in the original's hash table."""
     a = b = _GOLDEN_RATIO
     c = 0
     length = len(key)
@@ -63,7 +63,7 @@ def hash_of(key: bytes) -> int:
         a, b, c = _mixed(a, b, c)
     a += int.from_bytes(key[end : end + 4], "little")
     b += int.from_bytes(key[end + 4 : end + 8], "little")
-    # The lowest byte of the last word is the length's.
+    # The lowest byte of the last word holds the length.
     c += length + (int.from_bytes(key[end + 8 :], "little") << 8)
     return _mixed(a, b, c)[2] & _HALF_MASK
 
@@ -90,15 +90,15 @@ class MakeflowExtent:
 
     tasks: int
     depth: int
-    """Rules on the longest chain; 1 also for an empty file, as in the original."""
+    """Number of rules in the longest chain; 1 for an empty file, as in the original."""
     uniform_width: int
-    """The largest number of rules on one level: what would run at once if all took the same time."""
+    """Maximum number of rules on one level: the parallelism if all rules took the same time."""
     guaranteed_width: int
-    """The largest number of rules that wait for one and the same rule, and for no other."""
+    """Maximum number of rules that depend on the same single rule."""
 
 
 def find_makers(makeflow: Makeflow) -> dict[str, int]:
-    """The number of the rule that makes each file; two rules that make the same are an error."""
+    """Returns the number of the rule that makes each file; raises if two rules make the same file."""
     makers: dict[str, int] = {}
     claim = makers.setdefault
     for number, rule in enumerate(makeflow.rules):
@@ -115,12 +115,12 @@ def find_makers(makeflow: Makeflow) -> dict[str, int]:
 
 
 def check_rules(makeflow: Makeflow) -> None:
-    """Raises `InputError` if two rules make the same file or if rules wait for each other in a circle."""
+    """Raises `InputError` if two rules make the same file or if the rules form a cycle."""
     order_of_rules(makeflow, find_makers(makeflow))
 
 
 def measure(makeflow: Makeflow) -> MakeflowExtent:
-    """Depth and widths, counted as the original counts them."""
+    """Returns depth and widths, counted like the original."""
     makers = find_makers(makeflow)
     level = find_levels(makeflow, makers)
     width = array("i", bytes(4 * (max(level, default=0) + 1)))
@@ -135,7 +135,7 @@ def measure(makeflow: Makeflow) -> MakeflowExtent:
 
 
 def find_levels(makeflow: Makeflow, makers: dict[str, int]) -> array[int]:
-    """How many rules stand before each on the longest chain that leads to it."""
+    """Returns the level of each rule: the number of rules before it on the longest chain to it."""
     rules = makeflow.rules
     level = array("i", bytes(4 * len(rules)))
     for number in order_of_rules(makeflow, makers):
@@ -148,22 +148,22 @@ def find_levels(makeflow: Makeflow, makers: dict[str, int]) -> array[int]:
 
 
 def parents_of(rule: MakeflowRule, makers: dict[str, int]) -> Iterator[int]:
-    """The rules that make what this one reads, one for each such file."""
+    """Returns the rules that make the inputs of this rule, one per file."""
     return (makers[name] for name in rule.inputs if name in makers)
 
 
 def order_of_rules(makeflow: Makeflow, makers: dict[str, int]) -> range | array[int]:
-    """Numbers of rules such that each stands behind those it waits for; a cycle is an error."""
+    """Returns the rules in an order in which each comes after its parents; raises if there is a cycle."""
     find = makers.get
     for number, rule in enumerate(makeflow.rules):
         for name in rule.inputs:
             if find(name, -1) >= number:
-                return _worked_out_order(makeflow, makers)
+                return _topological_order(makeflow, makers)
     return range(len(makeflow.rules))
 
 
-def _worked_out_order(makeflow: Makeflow, makers: dict[str, int]) -> array[int]:
-    """Kahn's algorithm."""
+def _topological_order(makeflow: Makeflow, makers: dict[str, int]) -> array[int]:
+    """Returns a topological order of the rules (Kahn's algorithm)."""
     size = len(makeflow.rules)
     waits_for = array("i", bytes(4 * size))
     followers: dict[int, list[int]] = {}
@@ -183,7 +183,10 @@ def _worked_out_order(makeflow: Makeflow, makers: dict[str, int]) -> array[int]:
 
 
 def _cycle(makeflow: Makeflow, makers: dict[str, int], waits_for: array[int]) -> InputError:
-    """Each rule that still waits has a parent that does, so walking from parent to parent must come round."""
+    """Returns the error for a cycle.
+
+    Each rule that still waits has a parent that still waits, so a walk from parent to parent must reach a cycle.
+    """
     number = next(number for number, count in enumerate(waits_for) if count)
     met: dict[int, int] = {}
     files: list[str] = []
@@ -206,7 +209,7 @@ def _cycle(makeflow: Makeflow, makers: dict[str, int], waits_for: array[int]) ->
 
 
 def list_files(makeflow: Makeflow) -> list[str]:
-    """All files the document names, in the order of the original's listings."""
+    """Returns all files that the document names, in the order of the original's listings."""
     return listing_order(_files_as_named(makeflow))
 
 
@@ -218,30 +221,30 @@ def _files_as_named(makeflow: Makeflow) -> Iterator[str]:
 
 
 def input_files(makeflow: Makeflow) -> list[str]:
-    """Files that no rule makes."""
+    """Returns the files that no rule makes."""
     makers = find_makers(makeflow)
     return [name for name in list_files(makeflow) if name not in makers]
 
 
 def output_files(makeflow: Makeflow) -> list[str]:
-    """Files that rules make, also those that other rules read."""
+    """Returns the files that rules make, including those that other rules read."""
     makers = find_makers(makeflow)
     return [name for name in list_files(makeflow) if name in makers]
 
 
 def bundle_names(makeflow: Makeflow) -> dict[str, str]:
-    """What each input is called in a bundle.
+    """Returns the name of each input in a bundle.
 
-    Names that lead out of the directory lose their directories, and get a number if that is taken. All others stay as
-    they are, so what the rules make can be called as before. Sub-workflows are inputs, too.
+    Names outside the directory lose their directories, and get a number if the rest is taken. All other names stay, so
+    that the outputs of rules keep their names. Sub-workflows are inputs, too.
     """
     workflows = (rule.workflow for rule in makeflow.rules if rule.workflow)
     files = list(dict.fromkeys((*input_files(makeflow), *workflows)))
-    taken = set(find_makers(makeflow)) | {name for name in files if not leads_out(name)}
+    taken = set(find_makers(makeflow)) | {name for name in files if not is_outside(name)}
     names: dict[str, str] = {}
     for name in files:
         there = name
-        if leads_out(name):
+        if is_outside(name):
             base = there = name.rstrip("/").rpartition("/")[2] or "root"
             count = 0
             while there in taken:
@@ -252,8 +255,8 @@ def bundle_names(makeflow: Makeflow) -> dict[str, str]:
     return names
 
 
-def leads_out(name: str) -> bool:
-    """Whether a name is that of something outside the directory it is relative to."""
+def is_outside(name: str) -> bool:
+    """Whether a name leads out of the directory that it is relative to."""
     depth = 0
     for part in name.split("/"):
         depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
@@ -263,7 +266,7 @@ def leads_out(name: str) -> bool:
 
 
 def rename_files(makeflow: Makeflow, names: Mapping[str, str]) -> Makeflow:
-    """The document with inputs called otherwise, in the file lists and as whole words of the commands."""
+    """Returns the document with inputs renamed, in the file lists and as whole words of the commands."""
     changed = {here: there for here, there in names.items() if here != there}
     if not changed:
         return makeflow

@@ -1,8 +1,8 @@
-"""What a Makeflow file says, once read: rules, categories and the variables they saw.
+"""The parsed Makeflow: rules, categories, directives, and the variables that each rule sees.
 
-Plain values, made by the parser or from JSON (`json_reader`), read by `build` and by the printers (`write_*`). A rule
-keeps its place in the history of variables (`MakeflowRule.version`) instead of a copy of them, so a hundred thousand
-rules share one set of tables.
+The parser and `json_form` create a `Makeflow`; `graphs`, `analysis` and the writers read it. A rule keeps its version
+in the history of variables (`MakeflowRule.version`) instead of a copy of them, so that 100,000 rules share one set of
+tables. `read_directive` checks directives such as `.MAKEFLOW` and `.SIZE`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from shoal.formats.source_text import SourceText
 
 
 class VariableHistory:
-    """The values of one name in one table; entry *i* is the first `counts[i]` of `parts[i]`."""
+    """The successive values of one variable in one category; value *i* is the first `counts[i]` items of `parts[i]`.
+
+    `NAME += value` appends to a shared list, so that a thousand of them take linear memory.
+    """
 
     __slots__ = ("counts", "parts", "versions")
 
@@ -36,7 +39,7 @@ class VariableHistory:
         self.counts.append(len(parts))
 
     def at(self, version: int | None) -> str | None:
-        """The value as of `version`, or the last one; None if that was before the first."""
+        """Returns the value as of `version` (default: the last one); None if there was none yet."""
         entry = len(self.versions) if version is None else bisect_right(self.versions, version)
         if not entry:
             return None
@@ -44,7 +47,7 @@ class VariableHistory:
 
 
 class Variables:
-    """Assignments per category, and the environment behind them."""
+    """The assignments of each category, with the environment as a fallback."""
 
     def __init__(self, environment: Mapping[str, str], default_category: str) -> None:
         self.environment = environment
@@ -57,7 +60,7 @@ class Variables:
         self._tables.setdefault(category, {}).setdefault(name, VariableHistory()).add(self.version, [value])
 
     def append(self, name: str, value: str) -> None:
-        """`NAME += value` outside a rule: as in the original it works on the default category, whichever is open."""
+        """Applies `NAME += value` outside a rule: to the default category, whichever is open, as in the original."""
         self.version += 1
         history = self._default.setdefault(name, VariableHistory())
         if not history.parts and name in self.environment:
@@ -67,12 +70,12 @@ class Variables:
         history.add(self.version, parts)
 
     def latest(self, category: str, name: str) -> str | None:
-        """The value now: of the category, else of the default category, else of the environment."""
+        """Returns the current value in the category, else in the default category, else in the environment."""
         found = self.assigned(category, name)
         return self.environment.get(name) if found is None else found
 
     def assigned(self, category: str, name: str, version: int | None = None) -> str | None:
-        """The value the file itself gives, as of `version` or now."""
+        """Returns the value that the file itself assigns, as of `version` (default: the last one)."""
         for table in (self._tables.get(category), self._default):
             history = table.get(name) if table else None
             value = history.at(version) if history is not None else None
@@ -81,7 +84,7 @@ class Variables:
         return None
 
     def table(self, category: str) -> dict[str, str]:
-        """The last value of each name that was assigned in this very category, in the order of first assignment."""
+        """Returns the last value of each name assigned in this category itself, in the order of first assignment."""
         histories = self._tables.get(category, {})
         return {name: value for name, history in histories.items() if (value := history.at(None)) is not None}
 
@@ -90,7 +93,7 @@ DEFAULT_CATEGORY = "default"
 
 
 class AllocationMode(enum.Enum):
-    """How first allocations of a category are chosen (`.MAKEFLOW MODE`)."""
+    """How the first allocation of a category's tasks is chosen (`.MAKEFLOW MODE`)."""
 
     FIXED = "FIXED"
     MAX_THROUGHPUT = "MAX_THROUGHPUT"
@@ -99,23 +102,23 @@ class AllocationMode(enum.Enum):
 
 @dataclass(slots=True)
 class MakeflowCategory:
-    """Rules that are expected to behave alike; its resources are variables of the same name in its table."""
+    """A category of rules with similar resource needs; its resources are variables in its table."""
 
     name: str
     mode: AllocationMode = AllocationMode.FIXED
 
 
 class MakeflowRule(msgspec.Struct, gc=False):
-    """One rule. Not tracked by the collector: it refers to nothing that could refer back to it."""
+    """One rule. Not tracked by the garbage collector, because it cannot be part of a reference cycle."""
 
     outputs: tuple[str, ...]
     inputs: tuple[str, ...]
     command: str
-    """What goes to the shell, variables replaced, modifiers taken off; empty for a sub-workflow."""
+    """The command for the shell, with variables substituted and modifiers removed; empty for a sub-workflow."""
     line: int
     category: str
     version: int
-    """The last assignment this rule can see, for variables that are looked up after parsing."""
+    """Version of the variables at this rule, for those that are looked up after parsing."""
     local: bool = False
     """Whether the rule must run on the submitting machine (`LOCAL` or `BATCH_LOCAL`)."""
     workflow: str = ""
@@ -125,9 +128,9 @@ class MakeflowRule(msgspec.Struct, gc=False):
     renames: tuple[tuple[str, str], ...] = ()
     """Pairs of a file's name here and its name where the task runs (`here->there`)."""
     arguments: str = ""
-    """What the sub-workflow is given to work with (`"args"` of a JSON rule): a JSON object as text, or nothing."""
+    """Definitions for the sub-workflow (`"args"` of a JSON rule): a JSON object as text, or empty."""
     allocation: str = ""
-    """What a JSON rule says of its first allocation: `auto`, `first`, `max`, `error`, or nothing."""
+    """The first allocation of a JSON rule: `auto`, `first`, `max`, `error`, or empty."""
 
 
 @dataclass(slots=True)
@@ -146,11 +149,12 @@ class Makeflow:
     sizes: dict[str, int] = field(default_factory=dict)
     """Estimated sizes of files in bytes (`.SIZE`)."""
     default_category: str = DEFAULT_CATEGORY
-    """The category whose variables the rules of all others see, too; JSON may name another one."""
+    """The category whose variables are visible in all other categories; JSON may name another one."""
     notes: list[str] = field(default_factory=list)
-    """What is carried out as written, although it is hardly meant."""
-    doubts: list[InputError] = field(default_factory=list)
-    """What cannot be meant but is passed over in silence by the original, and so by whoever stands in for it."""
+    """Warnings: accepted as written, but probably a mistake."""
+    invalid_values: list[InputError] = field(default_factory=list)
+    """Errors for values that the original silently ignores. `shoal makeflow` ignores them, too; other commands
+    raise."""
 
 
 SIZE_RESOURCES = ("MEMORY", "DISK")
@@ -163,13 +167,13 @@ _SUFFIXES = "KMGTP"
 
 
 def read_number(text: str) -> tuple[float, int] | None:
-    """A number and the power of 1024 its suffix stands for, from text that is nothing else."""
+    """Parses a text that is a number with an optional suffix; returns the number and the suffix's power of 1024."""
     found = _NUMBER.fullmatch(text.strip())
     return None if found is None else _amount(found)
 
 
 def leading_number(text: str) -> tuple[float, int] | None:
-    """As `read_number`, from text that only starts with a number: variables are the user's own and may hold more."""
+    """Same as `read_number` for a text that only starts with a number: users' variables may contain more."""
     found = _NUMBER.match(text.strip("\"' \t"))
     return None if found is None else _amount(found)
 
@@ -179,13 +183,13 @@ def _amount(found: re.Match[str]) -> tuple[float, int]:
 
 
 def size_of(text: str) -> int | None:
-    """Bytes from `300` or `3G`; suffixes are powers of 1024."""
+    """Returns the bytes of a size such as `300` or `3G`; suffixes are powers of 1024."""
     number = read_number(text)
     return None if number is None else min(round(number[0] * 1024 ** number[1]), LARGEST_SIZE)
 
 
 class Directive:
-    """One directive line, taken apart: `kind` is `variable`, `mode` or `size`."""
+    """A parsed directive; `kind` is `variable`, `mode` or `size`."""
 
     __slots__ = ("kind", "name", "value")
 
@@ -196,7 +200,7 @@ class Directive:
 
 
 def read_directive(source: SourceText, start: int, tokens: list[Token]) -> Directive:
-    """Checks the words of a directive line that starts at `start`."""
+    """Parses and checks a directive that starts at `start`, from its tokens."""
     family, *words = tokens
     if family[1] == ".MAKEFLOW" and words and words[0][1] == "SIZE":
         family, *words = words
@@ -204,13 +208,13 @@ def read_directive(source: SourceText, start: int, tokens: list[Token]) -> Direc
     if len(words) != 2:
         place = words[2][2] if len(words) > 2 else start
         wanted = expected.get(family[1], "a name such as CORES or CATEGORY and a value")
-        raise source.error(place, f"{tokens[0][1]} takes {wanted}, nothing less and nothing more")
+        raise source.error(place, f"{tokens[0][1]} takes exactly {wanted}")
     (_, name, name_place), (_, value, value_place) = words
     if family[1] == ".MAKEFLOW":
         return _makeflow_directive(source, name, name_place, value, value_place)
     if family[1] == ".UMBRELLA":
         if name != "SPEC":
-            raise source.error(name_place, f".UMBRELLA knows SPEC only, not {name!r}")
+            raise source.error(name_place, f".UMBRELLA supports SPEC only, not {name!r}")
         return Directive("variable", name, value)
     if size_of(value) is None:
         raise source.error(value_place, f"{value!r} is not a size", remedy="write a number of bytes, such as 300 or 3G")
@@ -223,11 +227,11 @@ def _makeflow_directive(source: SourceText, name: str, place: int, value: str, v
     if name == "MODE":
         if value not in AllocationMode.__members__:
             modes = ", ".join(AllocationMode.__members__)
-            raise source.error(value_place, f"there is no MODE {value!r}", remedy=f"use one of {modes}")
+            raise source.error(value_place, f"unknown MODE {value!r}", remedy=f"use one of {modes}")
         return Directive("mode", name, value)
     if name not in RESOURCES:
         known = ", ".join(("CATEGORY", "MODE", "SIZE", *RESOURCES))
-        raise source.error(place, f".MAKEFLOW does not know {name!r}", remedy=f"use one of {known}")
+        raise source.error(place, f".MAKEFLOW does not support {name!r}", remedy=f"use one of {known}")
     if read_number(value) is None:
         raise _not_a_number(source, value_place, name, value)
     return Directive("variable", name, value)

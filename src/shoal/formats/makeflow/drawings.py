@@ -1,8 +1,7 @@
-"""What all drawings of a Makeflow share: the labels of tasks, the numbers of files, and the order of both.
+"""Writes a Makeflow as a drawing or for other programs: Graphviz dot, JSON, PPM, Cytoscape (XGMML), Pegasus DAX.
 
-Tasks are drawn from the last to the first and the files of a task likewise, and files are listed as the original's
-table lists them, so that a drawing of ours has the same names, numbers and order as one of the original. The formats
-themselves are in the modules beside this one.
+The output has the same names, numbers and order as that of the original program: tasks and the files of each task from
+the last to the first, and all files in the order of the original's hash table.
 """
 
 from __future__ import annotations
@@ -16,34 +15,34 @@ from shoal.formats.makeflow.analysis import find_levels, find_makers, input_file
 from shoal.formats.makeflow.document import DEFAULT_CATEGORY, Makeflow, MakeflowRule, leading_number
 
 SizeOf = Callable[[str], int | None]
-"""The size of a file in bytes, or None if there is no such file."""
+"""Returns the size of a file in bytes, or None if it does not exist."""
 
 
 def label_of(rule: MakeflowRule) -> str:
-    """The first word of the command, or the name of the sub-workflow."""
+    """Returns the first word of the command, or the name of the sub-workflow."""
     words = (rule.workflow or rule.command).split(maxsplit=1)
     return words[0] if words else ""
 
 
 def own_amount(rule: MakeflowRule, variable: str) -> int:
-    """What the rule itself asks of a resource; -1 if it does not say."""
+    """Returns the amount of a resource that the rule itself declares; -1 if none."""
     return amount_of(dict(rule.variables), variable)
 
 
 def amount_of(variables: dict[str, str], variable: str) -> int:
-    """The whole number a resource variable starts with; -1 if there is none."""
+    """Returns the integer part of the number that a resource variable starts with; -1 if there is none."""
     number = leading_number(variables.get(variable, ""))
     return -1 if number is None else int(number[0])
 
 
 def tasks_backwards(makeflow: Makeflow) -> Iterator[tuple[int, MakeflowRule]]:
-    """The tasks with their numbers in the order of a drawing."""
+    """Yields the tasks with their numbers, last one first."""
     for number in range(len(makeflow.rules) - 1, -1, -1):
         yield number, makeflow.rules[number]
 
 
 def number_files(makeflow: Makeflow) -> dict[str, int]:
-    """The numbers of all files that tasks use, in the order of a listing."""
+    """Returns the numbers of all files that tasks use, in the order of the original's listings."""
     numbers: dict[str, int] = {}
     for _, rule in tasks_backwards(makeflow):
         for names in (rule.inputs, rule.outputs):
@@ -53,7 +52,7 @@ def number_files(makeflow: Makeflow) -> dict[str, int]:
 
 
 def escape_xml(text: str) -> str:
-    """Text as it may stand in an attribute or an element; what XML cannot hold at all becomes a question mark."""
+    """Escapes a text for an XML attribute or element; characters that XML does not allow become question marks."""
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\n", "&#10;")):
         text = text.replace(character, entity)
     return "".join(each if each >= " " or each == "\t" else "?" for each in text)
@@ -64,7 +63,7 @@ NARROWEST, USUAL, WIDEST = 2.5, 5.0, 25.0
 
 @dataclass(frozen=True, slots=True)
 class DotOptions:
-    """The options of `makeflow-viz` that begin with `--dot`; attributes are handed on to Graphviz as they are."""
+    """The `--dot...` options of `makeflow-viz`; attributes are passed to Graphviz unchanged."""
 
     merge_similar: bool = False
     proportional: bool = False
@@ -79,7 +78,7 @@ class DotOptions:
 
 
 def draw_dot(makeflow: Makeflow, options: DotOptions, size_of: SizeOf) -> Iterator[str]:
-    """The pieces of the drawing's text; `size_of` is asked only for proportional boxes."""
+    """Yields the text of the Graphviz drawing in pieces; `size_of` is only used for proportional boxes."""
     drawing = _DotDrawing(makeflow, options)
     yield "digraph {\n"
     for kind in ("graph", "node", "edge"):
@@ -96,14 +95,14 @@ def draw_dot(makeflow: Makeflow, options: DotOptions, size_of: SizeOf) -> Iterat
 
 
 class _DotDrawing:
-    """The numbers of tasks and files, and what is written of each."""
+    """The numbers of tasks and files, and the lines of each."""
 
     def __init__(self, makeflow: Makeflow, options: DotOptions) -> None:
         self.makeflow = makeflow
         self.options = options
         self.file_numbers = number_files(makeflow)
         self.first_of_label: dict[str, int] = {}
-        """For each label the task that stands for all tasks with it when similar ones are merged."""
+        """By label: the task that represents all tasks with this label if similar tasks are merged."""
         self.counts: dict[str, int] = {}
         for number, rule in tasks_backwards(makeflow):
             label = label_of(rule)
@@ -115,7 +114,7 @@ class _DotDrawing:
         return f"\nnode [{look}{style},{usual if attributes is None else attributes}];\n"
 
     def drawn_as(self, number: int, rule: MakeflowRule) -> int:
-        """The number of the ellipse that stands for a task."""
+        """Returns the number of the node that represents a task."""
         return self.first_of_label[label_of(rule)] if self.options.merge_similar else number
 
     def tasks(self) -> Iterator[str]:
@@ -135,7 +134,7 @@ class _DotDrawing:
         return f"{shown} x{count}" if self.options.merge_similar and count > 1 else shown
 
     def _details(self, number: int, rule: MakeflowRule) -> Iterator[str]:
-        """A frame around the task with what it asks for and with the files as the task sees them."""
+        """Yields a box around the task with its resources and with its files under their remote names."""
         yield f"subgraph cluster_S{number} {{ \n\tstyle=unfilled;\n\tcolor=red\n"
         for name, shown in (
             ("cores", f"cores: {own_amount(rule, 'CORES')}.000"),
@@ -185,7 +184,7 @@ class _DotDrawing:
 
 
 def quoted(text: str) -> str:
-    """Text as it must stand between double quotes for Graphviz to show it as it is."""
+    """Escapes a text for double quotes in Graphviz."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -199,11 +198,11 @@ _RESOURCES = (
     ("disk", "DISK", 1),
     ("cores", "CORES", 1),
 )
-"""Name in JSON, name of the variable, and the least amount that is worth saying."""
+"""Name in JSON, name of the variable, and the smallest amount that is written."""
 
 
 def draw_json(makeflow: Makeflow) -> Iterator[str]:
-    """The pieces of the text."""
+    """Yields the JSON text in pieces."""
     names = backwards(makeflow.categories)
     yield from printed(
         {
@@ -215,7 +214,7 @@ def draw_json(makeflow: Makeflow) -> Iterator[str]:
 
 
 def backwards(names: Iterable[str]) -> list[str]:
-    """Names as the original prints those of an object: its table's order, the last one first."""
+    """Returns names in the order in which the original prints those of an object: its hash table reversed."""
     return listing_order(names)[::-1]
 
 
@@ -245,9 +244,9 @@ def _rule(rule: MakeflowRule) -> dict[str, Value]:
         described["command"] = rule.command
     if rule.local:
         described["local_job"] = True
-    there = dict(rule.renames)
-    described["inputs"] = [_file(name, there) for name in rule.inputs]
-    described["outputs"] = [_file(name, there) for name in rule.outputs]
+    remote = dict(rule.renames)
+    described["inputs"] = [_file(name, remote) for name in rule.inputs]
+    described["outputs"] = [_file(name, remote) for name in rule.outputs]
     _describe(described, dict(rule.variables))
     if rule.category != DEFAULT_CATEGORY:
         described["category"] = rule.category
@@ -256,12 +255,12 @@ def _rule(rule: MakeflowRule) -> dict[str, Value]:
     return described
 
 
-def _file(name: str, there: dict[str, str]) -> Value:
-    return {"dag_name": name, "task_name": there[name]} if name in there else name
+def _file(name: str, remote: dict[str, str]) -> Value:
+    return {"dag_name": name, "task_name": remote[name]} if name in remote else name
 
 
 def printed(value: Value, level: int = 0) -> Iterator[str]:
-    """The value with objects and arrays on lines of their own, indented by `level`."""
+    """Yields the value as JSON with objects and arrays on separate lines, indented by `level`."""
     margin = " " * level
     if isinstance(value, dict):
         yield f"\n{margin}{{"
@@ -287,7 +286,7 @@ WIDTH, HEIGHT, SMALLEST = 1200, 800, 5
 WHITE, BLACK, CYAN, MAGENTA = b"\1\1\1", b"\0\0\0", b"\0\1\1", b"\1\0\1"
 
 Colour = Callable[[MakeflowRule, int], bytes]
-"""The colour of a task on a level."""
+"""Returns the colour of a task on a level."""
 
 
 def plain(rule: MakeflowRule, level: int) -> bytes:
@@ -295,7 +294,7 @@ def plain(rule: MakeflowRule, level: int) -> bytes:
 
 
 def by_level(rule: MakeflowRule, level: int) -> bytes:
-    """Red, green and blue in turn."""
+    """Colours levels alternately red, green and blue."""
     return bytes(int(level % 3 == channel) for channel in range(3))
 
 
@@ -312,9 +311,9 @@ def highlighting_program(program: str) -> Colour:
 
 
 def draw_ppm(makeflow: Makeflow, colour: Colour) -> Iterator[bytes]:
-    """The header, then one piece per row of cells."""
+    """Yields a PPM image: the header, then one piece per row of cells."""
     if not makeflow.rules:
-        raise InputError("there is no rule in this workflow, so there is nothing to draw", file=makeflow.source)
+        raise InputError("this workflow has no rules to draw", file=makeflow.source)
     level_of = find_levels(makeflow, find_makers(makeflow))
     levels: list[list[MakeflowRule]] = [[] for _ in range(max(level_of) + 1)]
     for number in map(int, listing_order(map(str, range(len(level_of))))):
@@ -372,7 +371,7 @@ def _attribute(name: str, value: str, kind: str) -> str:
 
 
 def draw_cytoscape(makeflow: Makeflow, date: str) -> Iterator[str]:
-    """The network as XGMML, tasks first, then files, then edges."""
+    """Yields the network as XGMML: tasks, then files, then edges."""
     yield '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
     yield f'<graph id="1" label="{escape_xml(makeflow.source)}" directed="1" cy:documentVersion="3.0" {_XGMML_NAMES}>\n'
     yield '\t<att name="networkMetadata">\n\t\t<rdf:RDF>\n'
@@ -411,7 +410,7 @@ def _xgmml_edge(start: str, end: str) -> Iterator[str]:
 
 
 def write_dax(makeflow: Makeflow, name: str, date: str, user: str) -> Iterator[str]:
-    """The abstract workflow: jobs with their files, then who waits for whom."""
+    """Yields the abstract workflow of Pegasus: jobs with their files, then the dependencies."""
     yield '<?xml version="1.0" encoding="UTF-8"?>\n'
     yield f"<!-- generated: {date} -->\n<!-- generated by: {escape_xml(user)} -->\n<!-- generator: Makeflow -->\n"
     yield f'<adag {_DAX_NAMES} name="{escape_xml(name)}">\n'
@@ -432,7 +431,7 @@ def _dax_job(makeflow: Makeflow, number: int, rule: MakeflowRule) -> Iterator[st
     command = rule.workflow or rule.command
     if command.count(">") > 1:
         raise InputError(
-            f"a DAX has room for one redirection only: {command!r}",
+            f"a DAX job can have only one redirection: {command!r}",
             file=makeflow.source,
             line=rule.line or None,
             remedy="put the command into a script",
@@ -451,18 +450,19 @@ def _dax_job(makeflow: Makeflow, number: int, rule: MakeflowRule) -> Iterator[st
 
 
 def program_of(rule: MakeflowRule) -> str:
-    """The base name of the first word of the command."""
+    """Returns the base name of the first word of the command."""
     return (rule.workflow or rule.command).partition(" ")[0].rpartition("/")[2]
 
 
 def write_replicas(makeflow: Makeflow, absolute: Callable[[str], str]) -> Iterator[str]:
-    """The replica catalogue: where the files are that no task makes."""
+    """Yields the replica catalogue of Pegasus: the locations of the files that no task makes."""
     for name in input_files(makeflow):
         yield f'{name.rpartition("/")[2]}\tfile://{absolute(name)}\tpool="local"\n'
 
 
 def write_programs(makeflow: Makeflow, place_of: Callable[[str], tuple[str, bool]], system: str) -> Iterator[str]:
-    """The transformation catalogue; `place_of` gives a program's path and whether it is installed there."""
+    """Yields the transformation catalogue of Pegasus; `place_of` returns a program's path and whether it is
+    installed."""
     for program in dict.fromkeys(map(program_of, makeflow.rules)):
         place, installed = place_of(program)
         yield f'tr {program} {{\n  site local {{\n    pfn "{place}"\n{system}'

@@ -1,8 +1,8 @@
-"""From a parsed Makeflow to a graph of tasks for this machine.
+"""Converts a Makeflow document to a graph of tasks (`build_graph`), and a graph to a document (`makeflow_from_graph`).
 
-Resources are variables. A rule's own value counts first; otherwise the last value its category was given anywhere in
-the file (the original reads them when parsing is over), then the default category's, then the environment's. What a
-job finds in its environment, in contrast, is what the rule saw at its place in the file.
+Resources are variables. A rule's own value has precedence; then the last value of its category anywhere in the file
+(the original reads them after parsing), then that of the default category, then the environment. The environment of a
+job, in contrast, has the values at the position of the rule.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ def build_graph(
     by_jobs: bool = False,
     relative: Relative | None = None,
 ) -> Graph:
-    """One task per rule, in file order; a task is named by its first output or its command.
+    """Returns the graph with one task per rule, in file order. A task is named after its first output or its command.
 
-    `nest` gives the command for a rule that runs a sub-workflow. With `by_jobs` rules take one of the named resource
-    `jobs`, and of all others only what they declare; time limits are then left to a monitor, and values that are none
-    ask for nothing, as in the original. Otherwise they are refused. `relative` shortens absolute names of files.
+    `nest` returns the command for a rule that runs a sub-workflow. With `by_jobs`, as in the original, each rule takes
+    one unit of the resource `jobs` and only those other resources that it declares; invalid values are ignored, and
+    time limits are enforced by the resource monitor. Without it, invalid values are refused. `relative` shortens
+    absolute names of files.
     """
-    if makeflow.doubts and not by_jobs:
-        raise makeflow.doubts[0]
+    if makeflow.invalid_values and not by_jobs:
+        raise makeflow.invalid_values[0]
     builder = GraphBuilder(makeflow.source, relative)
     profiles = MakeflowProfiles(makeflow, retries, by_jobs)
     try:
@@ -63,7 +64,7 @@ def build_graph(
                 command = subworkflow_command(rule) if nest is None else nest(number, rule)
                 if rule.workflow not in inputs:
                     inputs = (*inputs, rule.workflow)
-            # `LOCAL` with nothing behind it is a rule that does nothing, in the original as here.
+            # `LOCAL` without a command is a rule that does nothing, as in the original.
             command, profile = command or ":", profiles.of(rule)
             builder.task("", command, inputs=inputs, outputs=rule.outputs, profile=profile, line=rule.line)
         return builder.build()
@@ -74,12 +75,12 @@ def build_graph(
 
 
 def subworkflow_command(rule: MakeflowRule) -> str:
-    """The command line that runs the sub-workflow of a `MAKEFLOW` rule."""
+    """Returns the command line that runs the sub-workflow of a `MAKEFLOW` rule."""
     return " ".join(["shoal run", quote(rule.workflow), *map(quote, subworkflow_definitions(rule))])
 
 
 def subworkflow_definitions(rule: MakeflowRule) -> list[str]:
-    """What the rule gives its sub-workflow to work with, as `NAME=EXPRESSION` for JX."""
+    """Returns the definitions that the rule passes to its sub-workflow, as `NAME=EXPRESSION` for JX."""
     if not rule.arguments:
         return []
     arguments = json.loads(rule.arguments)
@@ -89,7 +90,7 @@ def subworkflow_definitions(rule: MakeflowRule) -> list[str]:
 
 
 def quote(word: str) -> str:
-    """The word as the shell must see it to take it as one."""
+    """Quotes a word for the shell."""
     if _SAFE_WORD.fullmatch(word) and not word.startswith("-"):
         return word
     return "'" + word.replace("'", "'\"'\"'") + "'"
@@ -106,7 +107,7 @@ def _renamed(makeflow: Makeflow, rule: MakeflowRule, number: int) -> InputError:
 
 
 class MakeflowProfiles:
-    """Makes profiles and shares equal ones; rules in a row mostly have the same."""
+    """Creates the profiles of rules, and shares equal ones: consecutive rules mostly have the same profile."""
 
     def __init__(self, makeflow: Makeflow, retries: int = 0, by_jobs: bool = False) -> None:
         self._source = makeflow.source
@@ -116,7 +117,7 @@ class MakeflowProfiles:
         self._exported = tuple(dict.fromkeys((*makeflow.exports, *_ALWAYS_EXPORTED)))
         self._shared: dict[Profile, Profile] = {}
         self._of_place: dict[tuple[tuple[str, str], ...], Profile] = {}
-        """Profiles by the rules' own variables, all of one category at one version."""
+        """Profiles by the variables of rules, for the current category and version."""
         self._place: tuple[str, int] = ("", -1)
 
     def of(self, rule: MakeflowRule) -> Profile:
@@ -136,7 +137,7 @@ class MakeflowProfiles:
             if value is not None:
                 contract[name] = value
         if not self._by_jobs:
-            self._refuse_doubtful(rule, own)
+            self._refuse_invalid(rule, own)
         wall_time = leading_number(contract.get("WALL_TIME", ""))
         profile = Profile(
             category="" if rule.category == DEFAULT_CATEGORY else rule.category,
@@ -149,28 +150,29 @@ class MakeflowProfiles:
         return self._shared.setdefault(profile, profile)
 
     def _asks_for_cores(self, rule: MakeflowRule, own: dict[str, str]) -> bool:
-        """Whether the file does; in the environment stands what a task that runs a workflow was given itself."""
+        """Whether the file declares cores. CORES of the environment does not count: a workflow that runs inside a task
+        finds there the cores of that task."""
         number = leading_number(own.get("CORES") or self._variables.assigned(rule.category, "CORES") or "")
         return number is not None and number[0] > 0
 
-    def _refuse_doubtful(self, rule: MakeflowRule, own: dict[str, str]) -> None:
-        """A value that the file gives and that is no number; a path is taken for a variable of the user's own."""
+    def _refuse_invalid(self, rule: MakeflowRule, own: dict[str, str]) -> None:
+        """Refuses a resource value of the file that is not a number. A path is taken for a user's own variable."""
         for name in (*_CONTRACT, "WALL_TIME"):
             value = own.get(name) or self._variables.assigned(rule.category, name) or ""
             plain = value.strip("\"' \t")
             if plain and "/" not in plain and read_number(plain) is None:
                 raise InputError(
-                    f"{name} must be a number that is not negative, not {value!r}",
+                    f"{name} must be a non-negative number, not {value!r}",
                     file=self._source,
                     line=rule.line,
                     remedy=f"correct it where {name} is set for this rule, or leave it out",
                 )
 
     def _environment(self, rule: MakeflowRule, own: dict[str, str]) -> tuple[tuple[str, str], ...]:
-        """Exported variables the file gives a value, and the two names for a task's number of threads.
+        """Returns the exported variables that the file assigns, and the two variables for a task's number of threads.
 
-        Variables that only the environment gives are inherited anyway and stay out, so that a task's identity does
-        not depend on them.
+        Variables that only the environment sets are inherited anyway. They are left out, so that the identity of a task
+        does not depend on them.
         """
 
         def seen(name: str) -> str | None:
@@ -187,14 +189,14 @@ class MakeflowProfiles:
 
 
 def resources_of(values: Mapping[str, str], least: str = "cores") -> Resources:
-    """The contract; a value that is no positive number asks for nothing, but every task needs one of `least`."""
+    """Returns the declared resources. Values other than positive numbers are ignored; every task needs one `least`."""
     amounts = {least: FRACTION}
     for variable, resource in _CONTRACT.items():
         number = leading_number(values.get(variable, ""))
         if number is None or number[0] <= 0:
             continue
         if variable in SIZE_RESOURCES:
-            # A bare number counts megabytes; one with a suffix says its unit itself.
+            # A number without suffix is in megabytes.
             amounts[resource] = min(round(number[0] * 1024 ** (number[1] or 2)), LARGEST_SIZE)
         else:
             amounts[resource] = round(number[0] * FRACTION)
@@ -205,29 +207,29 @@ Settings = Mapping[str, str]
 
 
 class Shared(NamedTuple):
-    """Settings by place; what a rule has is the sum, the narrower place counting first."""
+    """Settings of all rules, of each category and of each rule; the narrower scope has precedence."""
 
     common: dict[str, str]
     of_category: dict[str, dict[str, str]]
     of_rule: list[dict[str, str]]
 
 
-def share(rules: Sequence[tuple[str, Settings]], default_category: str, never_common: str = "") -> Shared:
-    """Splits the settings of all rules, each given with its category; the default category shares with all others.
+def share_settings(rules: Sequence[tuple[str, Settings]], default_category: str, never_common: str = "") -> Shared:
+    """Splits the settings of all rules, each given with its category, into common ones and those of narrower scopes.
 
-    The name `never_common` is said per category at most.
+    The settings of the default category are the common ones. `never_common` is set per category at most.
     """
     groups: dict[str, list[Settings]] = {}
     for category, settings in rules:
         groups.setdefault(category, []).append(settings)
-    common = _agreed([settings for _, settings in rules])
+    common = _most_common([settings for _, settings in rules])
     common.pop(never_common, None)
     of_category = {}
     for category, members in groups.items():
         if category == default_category:
             of_category[category] = common
         else:
-            of_category[category] = common | _agreed(members)
+            of_category[category] = common | _most_common(members)
     own = [
         {name: value for name, value in settings.items() if of_category[category].get(name) != value}
         for category, settings in rules
@@ -239,8 +241,8 @@ def share(rules: Sequence[tuple[str, Settings]], default_category: str, never_co
     return Shared(common, {category: settings for category, settings in narrowed.items() if settings}, own)
 
 
-def _agreed(rules: Sequence[Settings]) -> dict[str, str]:
-    """The names that all have, each with its most frequent value (the first of those that are equally frequent)."""
+def _most_common(rules: Sequence[Settings]) -> dict[str, str]:
+    """Returns the names that all rules set, with the most frequent value (the first one if several are)."""
     if not rules:
         return {}
     counts: dict[str, Counter[str]] = {}
@@ -256,8 +258,11 @@ _LONGEST_TIMEOUT = 1e12
 _MEGABYTE = 2**20
 
 
-def document_of(graph: Graph) -> Makeflow:
-    """One rule per task that runs a command, in the graph's order; raises `InputError` for what cannot be said."""
+def makeflow_from_graph(graph: Graph) -> Makeflow:
+    """Returns a document with one rule per task that runs a command, in the order of the graph.
+
+    Raises `InputError` for a task that a Makeflow cannot express.
+    """
     variables = Variables({}, DEFAULT_CATEGORY)
     makeflow = Makeflow(graph.source, variables)
     makeflow.categories[DEFAULT_CATEGORY] = MakeflowCategory(DEFAULT_CATEGORY)
@@ -270,7 +275,7 @@ def document_of(graph: Graph) -> Makeflow:
         if number not in settings:
             settings[number] = _settings(graph, task, makeflow)
         seen.append((_category(graph, task), settings[number]))
-    common, of_category, of_rule = share(seen, DEFAULT_CATEGORY)
+    common, of_category, of_rule = share_settings(seen, DEFAULT_CATEGORY)
     for category, values in ((DEFAULT_CATEGORY, common), *of_category.items()):
         for name, value in values.items():
             variables.assign(category, name, value)
@@ -283,7 +288,7 @@ def document_of(graph: Graph) -> Makeflow:
             MakeflowRule(
                 tuple(graph.output_names(task)),
                 (*graph.input_names(task), *_files_of_order(graph, task, groups)),
-                _in_its_shell(command, graph.profile_of(task).shell),
+                _for_posix_shell(command, graph.profile_of(task).shell),
                 graph.lines[task],
                 category,
                 variables.version,
@@ -293,21 +298,21 @@ def document_of(graph: Graph) -> Makeflow:
     return makeflow
 
 
-def _in_its_shell(command: str, shell: str) -> str:
-    """The command as /bin/sh, which runs those of Makeflows, must have it."""
+def _for_posix_shell(command: str, shell: str) -> str:
+    """Returns the command for /bin/sh, which runs the commands of Makeflows: calls another shell if necessary."""
     if not shell or (shell == STRICT and not needs_shell(command)):
         return command
     return shlex.join([*words_elsewhere(shell), "-c", command])
 
 
 def _group_files(graph: Graph) -> dict[int, list[str] | int]:
-    """For each task without an action the files that stand for it, or the task it contains that makes none."""
+    """Returns, for each task without an action, the files that replace it, or a task in it that makes no files."""
     groups: dict[int, list[str] | int] = {}
     for task in topological_order(graph):
         if graph.actions[task] is not None:
             continue
         if graph.outputs_of(task):
-            raise _cannot(graph, task, "makes files without running anything")
+            raise _cannot(graph, task, "makes files without an action")
         files: list[str] | int = graph.input_names(task)
         for other in graph.after_of(task):
             more = groups.get(other, graph.output_names(other) or other)
@@ -317,25 +322,26 @@ def _group_files(graph: Graph) -> dict[int, list[str] | int]:
 
 
 def _files_of_order(graph: Graph, task: int, groups: dict[int, list[str] | int]) -> list[str]:
-    """The files to wait for in place of the tasks this one comes after."""
+    """Returns the files that replace the ordering edges of a task."""
     known = dict.fromkeys(graph.input_names(task))
     added: dict[str, None] = {}
     for other in graph.after_of(task):
         files = groups.get(other, graph.output_names(other) or other)
         if isinstance(files, int):
-            raise _cannot(graph, task, f"comes after {graph.names[files]!r} without a file in between")
+            raise _cannot(graph, task, f"depends on {graph.names[files]!r} without a file")
         added.update(dict.fromkeys(name for name in files if name not in known))
     return list(added)
 
 
 def _category(graph: Graph, task: int) -> str:
-    """The declared category; one that is derived from the command will be derived again."""
+    """Returns the declared category; a category derived from the command is left out, because readers derive it,
+    too."""
     category = graph.profile_of(task).category
     return DEFAULT_CATEGORY if category == derive_category(graph.actions[task]) else category or DEFAULT_CATEGORY
 
 
 def _settings(graph: Graph, task: int, makeflow: Makeflow) -> dict[str, str]:
-    """Resources, time limit and environment of a task as variables."""
+    """Returns resources, time limit and environment of a task as variables."""
     profile = graph.profile_of(task)
     if profile.directory is not None:
         raise _cannot(graph, task, f"runs in the directory {profile.directory!r}")
@@ -352,7 +358,7 @@ def _settings(graph: Graph, task: int, makeflow: Makeflow) -> dict[str, str]:
 
 
 def _add_environment(found: dict[str, str], profile: Profile, makeflow: Makeflow) -> None:
-    """Adds variables; those that say what the resources say anyway need not be said again."""
+    """Adds the environment's variables, except those that follow from the resources."""
     for name, value in profile.environment:
         if name == "CATEGORY" or (name == "OMP_NUM_THREADS" and value == found.get("CORES", "1")):
             continue
@@ -376,13 +382,13 @@ def _amount(name: str, amount: int) -> str:
 
 
 def _decimal(number: float) -> str:
-    """Digits only, as many as a Makeflow's numbers may have."""
+    """Returns a number without exponent, with at most the 9 decimals that a Makeflow allows."""
     return f"{number:.9f}".rstrip("0").rstrip(".")
 
 
 def _cannot(graph: Graph, task: int, what: str) -> InputError:
     return InputError(
-        f"the task {graph.names[task]!r} {what}, which Makeflow's languages cannot say",
+        f"the task {graph.names[task]!r} {what}, which Makeflow's languages cannot express",
         file=graph.source,
         line=graph.lines[task] or None,
         remedy="convert it to rules, or change the task",

@@ -1,9 +1,8 @@
-"""Workflows written as JSON or JX: from the value of such a document to the same `Makeflow` the parser makes.
+"""The JSON and JX form of a Makeflow: reads it to the `Makeflow` document of the parser, and writes it as JSON.
 
-What the original passes over in silence (a value of the wrong type where it expects something optional) is passed over
-here, too, so that its files load; what it refuses is refused with the place of the object it stands in. Commands go to
-the shell as they are: nothing is replaced in them, and `LOCAL` is no modifier. Reading text is left to
-`shoal.formats.jx`.
+Values of a wrong type in optional fields are ignored like in the original, so that existing files load; all other
+errors are reported with the position of the object they are in. Commands are passed to the shell unchanged: variables
+are not substituted, and `LOCAL` is not a modifier. `shoal.formats.jx` parses and evaluates the text.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from shoal.errors import InputError
-from shoal.formats.jx import Outside, Value, evaluate, parse_jx
+from shoal.formats.jx import ExternalAccess, Value, evaluate, parse_jx
 from shoal.formats.makeflow.document import (
     DEFAULT_CATEGORY,
     RESOURCES,
@@ -22,7 +21,7 @@ from shoal.formats.makeflow.document import (
     MakeflowRule,
     Variables,
 )
-from shoal.formats.makeflow.graphs import share
+from shoal.formats.makeflow.graphs import share_settings
 from shoal.formats.source_text import LONGEST_SHOWN_LINE, SourceText, show
 
 JSON_RESOURCES = {
@@ -33,7 +32,7 @@ JSON_RESOURCES = {
     "mpi-processes": "MPI_PROCESSES",
     "wall-time": "WALL_TIME",
 }
-"""Keys of "resources", and the variables they set."""
+"""By key of "resources": the variable that it sets."""
 ALLOCATIONS = ("auto", "first", "max", "error")
 
 Renames = dict[str, str]
@@ -45,26 +44,26 @@ def read_jx_workflow(
     *,
     environment: Mapping[str, str],
     context: Mapping[str, Value],
-    outside: Outside | None = None,
+    outside: ExternalAccess | None = None,
 ) -> Makeflow:
-    """Reads and evaluates a JX document; `context` has precedence over its `define`."""
+    """Parses and evaluates a JX document; `context` has precedence over its `define`."""
     value = evaluate(parse_jx(text, source), context, outside)
     return read_json_workflow(value, SourceText(source, text), environment)
 
 
 def read_json_workflow(value: Value, source: SourceText | str, environment: Mapping[str, str]) -> Makeflow:
-    """The document that a value describes; raises `InputError` at the first thing that cannot be meant."""
+    """Returns the document that a JSON value describes; raises `InputError` at the first error."""
     return _Reader(value, source, environment).read()
 
 
 class _Reader:
-    """One document."""
+    """Reads one document."""
 
     def __init__(self, value: Value, source: SourceText | str, environment: Mapping[str, str]) -> None:
         self._source = source
         self._name = source if isinstance(source, str) else source.name
         if not isinstance(value, dict):
-            raise self._error(value, f"a workflow is an object, not {_shown(value)}", 'write { "rules": [ ... ] }')
+            raise self._error(value, f"a workflow must be an object, not {_shown(value)}", 'write { "rules": [ ... ] }')
         self._value = value
         default = value.get("default_category")
         self._default = default if isinstance(default, str) else DEFAULT_CATEGORY
@@ -109,38 +108,38 @@ class _Reader:
             self._variables.assign(name, key, text)
 
     def _environment(self, value: Value, near: Value, path: str) -> dict[str, str]:
-        """The variables an environment gives; a name without text is exported all the same."""
+        """Returns the variables that an environment sets. A name whose value is not a string is still exported."""
         if not isinstance(value, dict):
-            raise self._error(near, f"{path} is an object of names and texts, not {_shown(value)}")
+            raise self._error(near, f"{path} must be an object of strings, not {_shown(value)}")
         found: dict[str, str] = {}
         for name, text in value.items():
             if not name or "=" in name:
-                raise self._error(value, f"{path} holds {name!r}, which is not the name of a variable")
+                raise self._error(value, f"{path} contains {name!r}, which is not a valid variable name")
             self._makeflow.exports[self._text(name, value, path)] = None
             if isinstance(text, str):
                 found[name] = self._text(text, value, f"{path}.{name}")
         return found
 
     def _resources(self, value: Value, near: Value, path: str) -> dict[str, str]:
-        """The variables that resources set; only whole numbers count, anything else is doubtful."""
+        """Returns the variables that resources set. Values other than whole numbers are recorded as invalid."""
         if not isinstance(value, dict):
             return {}
         found: dict[str, str] = {}
         for key, amount in value.items():
             if key not in JSON_RESOURCES:
                 known = ", ".join(JSON_RESOURCES)
-                raise self._error(value, f"{path}.resources: there is no resource {key!r}", f"use one of {known}")
+                raise self._error(value, f"{path}.resources: unknown resource {key!r}", f"use one of {known}")
             whole = amount if isinstance(amount, int) and not isinstance(amount, bool) else None
             if whole is not None:
                 found[JSON_RESOURCES[key]] = str(whole)
             if amount is not None and (whole is None or whole < 0):
-                what = f"{path}.resources: {key} must be a whole number that is not negative, not {_shown(amount)}"
-                self._makeflow.doubts.append(self._error(value, what, "leave it out if it is not known"))
+                what = f"{path}.resources: {key} must be a non-negative whole number, not {_shown(amount)}"
+                self._makeflow.invalid_values.append(self._error(value, what, "leave it out if it is unknown"))
         return found
 
     def _rule(self, value: Value, path: str) -> MakeflowRule:
         if not isinstance(value, dict):
-            raise self._error(value, f"{path} is an object, not {_shown(value)}")
+            raise self._error(value, f"{path} must be an object, not {_shown(value)}")
         renames: Renames = {}
         outputs = self._files(value, "outputs", path, renames)
         inputs = self._files(value, "inputs", path, renames)
@@ -149,7 +148,7 @@ class _Reader:
         allocation = value.get("allocation")
         if isinstance(allocation, str) and allocation not in ALLOCATIONS:
             known = ", ".join(ALLOCATIONS)
-            raise self._error(value, f"{path}: there is no allocation {allocation!r}", f"use one of {known}")
+            raise self._error(value, f"{path}: unknown allocation {allocation!r}", f"use one of {known}")
         variables = self._resources(value.get("resources"), value, path)
         if isinstance(value.get("environment"), dict):
             variables.update(self._environment(value["environment"], value, f"{path}.environment"))
@@ -169,11 +168,11 @@ class _Reader:
         )
 
     def _action(self, rule: dict[str, Value], path: str) -> tuple[str, str]:
-        """The command or the sub-workflow: exactly one of them is text."""
+        """Returns the command and the sub-workflow, exactly one of which is not empty."""
         command, workflow = rule.get("command"), rule.get("workflow")
         if isinstance(command, str):
             if isinstance(workflow, str):
-                raise self._error(rule, f"{path} has both a command and a workflow", "take one of them out")
+                raise self._error(rule, f"{path} has both a command and a workflow", "remove one of them")
             return self._text(command, rule, f"{path}.command"), ""
         if not isinstance(workflow, str) or not workflow:
             raise self._error(rule, f"{path} has neither a command nor a workflow", 'write "command": "..."')
@@ -184,7 +183,7 @@ class _Reader:
         if arguments is None:
             return ""
         if not isinstance(arguments, dict):
-            raise self._error(rule, f"{path}.args is an object of names and values, not {_shown(arguments)}")
+            raise self._error(rule, f"{path}.args must be an object, not {_shown(arguments)}")
         return json.dumps(arguments, ensure_ascii=False)
 
     def _files(self, rule: dict[str, Value], key: str, path: str, renames: Renames) -> tuple[str, ...]:
@@ -192,35 +191,35 @@ class _Reader:
             return ()
         files = rule[key]
         if not isinstance(files, list):
-            raise self._error(rule, f"{path}.{key} is a list of files, not {_shown(files)}")
+            raise self._error(rule, f"{path}.{key} must be a list of files, not {_shown(files)}")
         names: list[str] = []
         for number, file in enumerate(files):
             name = file
             if isinstance(file, dict):
-                name, there = file.get("dag_name"), file.get("task_name")
+                name, remote = file.get("dag_name"), file.get("task_name")
                 if not isinstance(name, str):
                     raise self._error(file, f"{path}.{key}[{number}] has no 'dag_name'")
-                if isinstance(there, str) and there != name:
-                    renames[name] = self._text(there, file, f"{path}.{key}[{number}]")
+                if isinstance(remote, str) and remote != name:
+                    renames[name] = self._text(remote, file, f"{path}.{key}[{number}]")
             if not isinstance(name, str) or not name:
-                raise self._error(rule, f"{path}.{key}[{number}] is a file name or an object, not {_shown(name)}")
+                raise self._error(rule, f"{path}.{key}[{number}] must be a file name or an object, not {_shown(name)}")
             names.append(self._text(name, rule, f"{path}.{key}[{number}]"))
         return tuple(names)
 
     def _text(self, text: str, near: Value, path: str) -> str:
-        """The text, if it can be handed to another program."""
+        """Returns the text; raises if it cannot be passed to another program."""
         if text.isascii() and "\0" not in text:
             return text
         if "\0" in text:
-            raise self._error(near, f"{path} holds a zero character")
+            raise self._error(near, f"{path} contains a zero byte")
         try:
             text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
-            raise self._error(near, f"{path} holds half a character", "write the character itself") from None
+            raise self._error(near, f"{path} contains half a surrogate pair", "write the character itself") from None
         return text
 
     def _error(self, near: Value, message: str, remedy: str | None = None) -> InputError:
-        """The error, at the place of the object it was found in where that is known."""
+        """Returns the error with the position of the object `near`, if it is known."""
         line, column = getattr(near, "line", 0) or 1, getattr(near, "column", 0) or 1
         text = None
         if isinstance(self._source, SourceText):
@@ -230,7 +229,7 @@ class _Reader:
 
 
 def _shown(value: Value) -> str:
-    """The value in few characters, as JSON."""
+    """Returns a short description of the value for errors."""
     if isinstance(value, (dict, list)) and value:
         return "an object" if isinstance(value, dict) else "a list"
     text = json.dumps(value, ensure_ascii=False)
@@ -242,10 +241,10 @@ _WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 def write_json(makeflow: Makeflow, pretty: bool = True) -> str:
-    """The whole document, one key of a rule per line, or without any blanks."""
+    """Returns the document as JSON, with one key of a rule per line, or without any blanks."""
     settings = _Seen(makeflow)
     seen = [(rule.category, settings.of(rule)) for rule in makeflow.rules]
-    common, of_category, of_rule = share(seen, DEFAULT_CATEGORY, never_common="CATEGORY")
+    common, of_category, of_rule = share_settings(seen, DEFAULT_CATEGORY, never_common="CATEGORY")
     for name, files in (("MAKEFLOW_INPUTS", makeflow.inputs), ("MAKEFLOW_OUTPUTS", makeflow.outputs)):
         if files:
             common[name] = " ".join(files)
@@ -255,7 +254,7 @@ def write_json(makeflow: Makeflow, pretty: bool = True) -> str:
         document["environment"] = environment
     categories = {name: _section(of_category.get(name, {})) for name in dict.fromkeys(name for name, _ in seen)}
     if resources:
-        # Resources of the default category are those of all.
+        # All categories inherit the resources of the default category.
         categories[DEFAULT_CATEGORY] = {"resources": resources}
     if categories.get(DEFAULT_CATEGORY) == {}:
         del categories[DEFAULT_CATEGORY]
@@ -268,7 +267,7 @@ def write_json(makeflow: Makeflow, pretty: bool = True) -> str:
 
 
 class _Seen:
-    """The variables of a document that its rules' jobs see."""
+    """The variables of a document that are visible to the jobs of its rules."""
 
     def __init__(self, makeflow: Makeflow) -> None:
         self._variables = makeflow.variables
@@ -283,7 +282,7 @@ class _Seen:
             self._of_place = {
                 name: value
                 for name in self._names
-                # Rules are given the last value of a resource, wherever it stands.
+                # For resources the last value in the file counts, wherever it is assigned.
                 if (value := self._variables.assigned(rule.category, name, None if name in RESOURCES else rule.version))
                 is not None
             }
@@ -292,7 +291,7 @@ class _Seen:
 
 
 def _split(settings: Mapping[str, str]) -> tuple[dict[str, int], dict[str, str]]:
-    """Resources that are whole numbers, and everything else as environment, which may set resources, too."""
+    """Splits settings into resources that are whole numbers, and the environment, which can set resources, too."""
     resources: dict[str, int] = {}
     environment: dict[str, str] = {}
     for name, value in settings.items():
@@ -321,10 +320,10 @@ def _rule(rule: MakeflowRule, own: Mapping[str, str]) -> dict[str, object]:
             found["args"] = json.loads(rule.arguments)
     else:
         found["command"] = rule.command
-    there = dict(rule.renames)
+    remote = dict(rule.renames)
     for key, names in (("inputs", rule.inputs), ("outputs", rule.outputs)):
         if names:
-            found[key] = [{"dag_name": name, "task_name": there[name]} if name in there else name for name in names]
+            found[key] = [{"dag_name": name, "task_name": remote[name]} if name in remote else name for name in names]
     if rule.local:
         found["local_job"] = True
     if rule.category != DEFAULT_CATEGORY:
@@ -335,7 +334,7 @@ def _rule(rule: MakeflowRule, own: Mapping[str, str]) -> dict[str, object]:
 
 
 def _pretty(document: Mapping[str, object]) -> str:
-    """Two levels of indentation: sections and their entries."""
+    """Returns the document with two levels of indentation: sections and their entries."""
 
     def line(key: str, value: object) -> str:
         return f"{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"

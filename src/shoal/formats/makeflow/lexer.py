@@ -1,14 +1,14 @@
-"""Characters to words, values and commands, by the rules of the original's lexer where those make sense.
+"""The lexer of Makeflows: reads file lists, variable values and commands, with quotes and `$` substitution.
 
-Quotes, backslashes, comments and `$` mean different things in the three places (file list, variable value, command):
-see the three readers of `MakeflowLexer`. Each takes a position and returns where it stopped, so the parser decides what
-a line is and the lexer never looks at more than that line. A value put in place of `$NAME` is read again in file lists
-and commands, so it may hold several names, quotes or modifiers; `#` and line ends inside such a value are plain.
+Quotes, backslashes, comments and `$` have different meanings in the three places (file list, variable value, command):
+see the three readers of `MakeflowLexer`. Each takes a position and returns where it stopped. So the parser decides what
+a line is, and the lexer never reads more than that line. In file lists and commands, a value that replaces `$NAME` is
+read again: it may contain several names, quotes or modifiers; `#` and line ends inside such a value are plain
+characters.
 
-Departures from the original, all towards accepting more: a bare `$NAME` ends at the first character that cannot be in
-a name, a backslash at the end of a line separates names in file lists, the end of the text ends a line, a comment
-behind a value ends the value only, and a single quote that is not closed inside the same double quotes is a plain
-character.
+Differences from the original, which all accept more: a bare `$NAME` ends at the first character that cannot be in a
+name, a backslash at the end of a line separates names in file lists, the end of the text ends a line, a comment after a
+value ends the value only, and a single quote that is not closed inside the same double quotes is a plain character.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from collections.abc import Callable
 from shoal.formats.source_text import SourceText
 
 MAX_DEPTH = 32
-"""Values inside values, as in the original."""
+"""Maximum nesting of substitutions, as in the original."""
 EXPANSION_BASE = 32 * 2**20
 EXPANSION_FACTOR = 64
 COST_OF_SUBSTITUTION = 64
 COST_OF_WORD = 8
-"""All substitutions together may yield `EXPANSION_BASE` characters, plus `EXPANSION_FACTOR` per character of the file,
-where a substitution and a word count as this many: what doubles itself line by line must end in a message and not in
-a full memory."""
+"""Limit of all substitutions together: `EXPANSION_BASE` characters, plus `EXPANSION_FACTOR` per character of the file.
+
+Each substitution and each word count as the given number of characters. Variables that double in each line end in an
+error instead of filling the memory."""
 NAME_CHARACTERS = r"[^\\\"'$#\n\t ,.\-(){}\[\]<>=+!?/:]"
 CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
@@ -34,28 +35,28 @@ _BRACKETED_NAME = re.compile(NAME_CHARACTERS + "+")
 _BARE_NAME = re.compile(r"\w+")
 
 
-def _run(plain: str, special: str) -> str:
-    """A pattern for one or more of `plain`, a set of characters, and `special`, which begins with another character.
+def _run_pattern(plain: str, special: str) -> str:
+    """Returns a pattern for one or more of `plain`, a set of characters, and `special`, which begins with another one.
 
-    There is one way to match a text, so a failure costs one pass. It needs no possessive quantifiers: the `re` of
-    Python 3.11.2, Debian 12's own, loses characters where such quantifiers stand inside of each other.
+    There is only one way to match a text, so a failure takes one pass. Possessive quantifiers would do the same, but
+    the `re` of Python 3.11.2 (Debian 12) loses characters if they are nested.
     """
     return f"(?:{plain}|{special}){plain}*(?:(?:{special}){plain}*)*"
 
 
-_COMMAND_PIECE = _run(r"[^\\\"'$#\n\t ]", r"\"(?![ \t])[^\"\\$']*\"|'[^'\\]*'")
+_COMMAND_PIECE = _run_pattern(r"[^\\\"'$#\n\t ]", r"\"(?![ \t])[^\"\\$']*\"|'[^'\\]*'")
 _COMMAND_RUN = re.compile(f"{_COMMAND_PIECE}(?: {_COMMAND_PIECE})*")
-_WORD_RUN = re.compile(_run(r"[^\\\"'$#\n\t :\-]", "-(?!>)"))
+_WORD_RUN = re.compile(_run_pattern(r"[^\\\"'$#\n\t :\-]", "-(?!>)"))
 _PLAIN_WORD_RUN = re.compile(r"[^\\\"'$#\n\t ]+")
 _VALUE_RUN = re.compile(r"[^\\\"'$#\n]+")
 _DOUBLE_QUOTED_RUN = re.compile(r"[^\\\"'$]+")
 _SINGLE_QUOTED_RUN = re.compile(r"[^\\']+")
 _BLANKS = re.compile(r"[ \t]*")
 _INNER_SINGLE_QUOTED = re.compile(r"'[^'\"\\]*(?:\\.[^'\"\\]*)*'", re.DOTALL)
-_PLAIN_LIST = re.compile(_run(r"[^\\\"'$#\n\t:\-]", "-(?!>)"))
+_PLAIN_LIST = re.compile(_run_pattern(r"[^\\\"'$#\n\t:\-]", "-(?!>)"))
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _QUOTED_COMMAND = re.compile(r"^(?:[ \t]|(?:export[ \t]+)?\w+[ \t]*\+?=)[^\n']*'[^\n]*\\[^\n]*", re.MULTILINE)
-"""Or the value of a variable that may be a part of one."""
+"""A command, or the value of a variable that may become part of one, with a backslash in single quotes."""
 _QUOTED_PART = re.compile(r"\\.|\"[^\"\\]*(?:\\.[^\"\\]*)*\"|'([^'\\]*(?:\\.[^'\\]*)*)'")
 _LOST = re.compile(r"(?<!\\)(?:\\\\)*\\[^\\]")
 
@@ -64,7 +65,7 @@ Token = tuple[str, str, int]
 
 
 class FileListWords:
-    """The pieces of a file list as they come; a word may be glued from plain, quoted and substituted parts."""
+    """Collects the tokens of a file list; a word can consist of plain, quoted and substituted parts."""
 
     def __init__(self, *, marks: bool) -> None:
         self.tokens: list[Token] = []
@@ -79,7 +80,7 @@ class FileListWords:
         self._parts.append(text)
 
     def add_list(self, text: str, position: int) -> None:
-        """Adds words with blanks between them; the first may be glued to what stands before, the last stays open."""
+        """Adds words separated by blanks; the first continues the current word, the last can be continued."""
         first, *others = text.split(" ")
         self.add(first, position)
         if others:
@@ -99,7 +100,7 @@ class FileListWords:
 
 
 class CommandText:
-    """A command as it comes; runs of blanks become one, those at the ends none."""
+    """Collects a command; collapses runs of blanks and drops those at both ends."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -114,7 +115,7 @@ class CommandText:
 
 
 class MakeflowLexer:
-    """Reads pieces of one source; `lookup` gives the value of a variable at this place, or None."""
+    """Reads parts of one source text; `lookup` returns the current value of a variable, or None."""
 
     def __init__(self, source: SourceText, lookup: Callable[[str], str | None]) -> None:
         self.source = source
@@ -122,20 +123,24 @@ class MakeflowLexer:
         self._allowance = EXPANSION_BASE + EXPANSION_FACTOR * len(source.text)
 
     def words(self, position: int, *, marks: bool = True) -> tuple[list[Token], int]:
-        """A file list (or, without marks, a directive) up to the end of its line, and where the next line starts."""
+        """Reads a file list (or, without marks, a directive) up to the end of its line.
+
+        Returns the tokens and the start of the next line.
+        """
         words = FileListWords(marks=marks)
         position = self._read_words(words, self.source.text, position, None, 0)
         words.end_word()
         return words.tokens, position
 
     def command(self, position: int) -> tuple[str, int]:
-        """A command up to the end of its line, and where the next line starts."""
+        """Reads a command up to the end of its line; returns it and the start of the next line."""
         command = CommandText()
         position = self._read_command(command, self.source.text, position, None, 0)
         return "".join(command.parts), position
 
     def value(self, position: int) -> tuple[str, int]:
-        """A variable's value up to the end of its line, and where the next line starts; quotes stay in it."""
+        """Reads a variable's value, with its quotes, up to the end of its line; returns it and the start of the
+        next."""
         text = self.source.text
         position = skip_blanks(text, position)
         parts: list[str] = []
@@ -230,7 +235,7 @@ class MakeflowLexer:
     def _read_special(
         self, text: str, position: int, origin: int | None, *, escape: Callable[[str], str]
     ) -> tuple[str, int]:
-        """What stands at a quote, a dollar or a backslash, and where it ends; quotes are part of it."""
+        """Reads what follows a quote, a dollar or a backslash; returns it, with its quotes, and its end."""
         character = text[position]
         if character == "'":
             return self._single_quoted(text, position, origin)
@@ -241,7 +246,7 @@ class MakeflowLexer:
         return escape(text[position + 1 : position + 2]), position + 2
 
     def _single_quoted(self, text: str, start: int, origin: int | None) -> tuple[str, int]:
-        """Nothing is replaced in single quotes, but the original takes backslashes off even there."""
+        """Reads a text in single quotes: nothing is substituted, but backslashes are removed, as in the original."""
         position = start + 1
         while position < len(text):
             if run := _SINGLE_QUOTED_RUN.match(text, position):
@@ -255,9 +260,10 @@ class MakeflowLexer:
     def _double_quoted(
         self, text: str, start: int, origin: int | None, *, inner_quotes: bool = True
     ) -> tuple[str, int]:
-        """Drops blanks after the opening quote and leaves alone what single quotes enclose, as the original does.
+        """Reads a text in double quotes.
 
-        Without `inner_quotes` the single quotes themselves go, as in names of files.
+        Like the original, drops blanks after the opening quote and substitutes nothing inside single quotes. Without
+        `inner_quotes`, removes the single quotes, as in file names.
         """
         parts = ['"']
         position = skip_blanks(text, start + 1)
@@ -282,25 +288,25 @@ class MakeflowLexer:
         return self.source.error(
             place,
             f"this {quote} has no closing {quote}",
-            remedy=f"close it, or write \\{quote} for the character itself",
+            remedy=f"close it, or write \\{quote} for a literal {quote}",
         )
 
     def _substitution(self, text: str, position: int, origin: int | None, depth: int) -> tuple[str, int]:
-        """The value of the variable named at a dollar, and where its reference ends."""
+        """Returns the value of the variable referenced at a dollar, and the end of the reference."""
         place = position if origin is None else origin
         position += 1
         closing = {"(": ")", "{": "}"}.get(text[position : position + 1], "")
         name = _BRACKETED_NAME.match(text, position + 1) if closing else _BARE_NAME.match(text, position)
         if name is None:
             raise self.source.error(
-                place, "there is no variable name after this $", remedy="write \\$ for a dollar meant for the shell"
+                place, "expected the name of a variable after $", remedy="write \\$ for a dollar meant for the shell"
             )
         position = name.end()
         if closing:
             if not text.startswith(closing, position):
                 raise self.source.error(
                     place,
-                    f"this reference to a variable is not closed by {closing!r}",
+                    f"this reference to a variable lacks its closing {closing!r}",
                     remedy="write backquotes for the output of a command, or \\$ for a dollar meant for the shell",
                 )
             position += 1
@@ -312,12 +318,12 @@ class MakeflowLexer:
                 remedy="assign it above this line, or write \\$ for a variable of the shell",
             )
         if depth >= MAX_DEPTH:
-            raise self.source.error(place, f"the variable {name[0]!r} stands for itself in the end")
+            raise self.source.error(place, f"the variable {name[0]!r} refers to itself")
         self.charge(place, value)
         return value, position
 
     def charge(self, place: int, value: str) -> None:
-        """Takes what a variable yields at `place` off the allowance of the whole file."""
+        """Charges the value of a variable at `place` to the limit of all substitutions in the file."""
         self.spend(place, self.cost_of(value))
 
     def cost_of(self, value: str) -> int:
@@ -326,25 +332,25 @@ class MakeflowLexer:
     def spend(self, place: int, cost: int) -> None:
         self._allowance -= cost
         if self._allowance < 0:
-            raise self.source.error(place, "up to here the variables of this file yield more text than can be right")
+            raise self.source.error(place, "the variables of this file expand to too much text")
 
 
 def unescape(character: str) -> str:
-    """The character after a backslash in values and double quotes; a continued line becomes a blank."""
+    """Returns the meaning of a character after a backslash in values and double quotes; a line end becomes a blank."""
     return " " if character == "\n" else CONTROL.get(character, character)
 
 
 def drop_backslashes(quoted: str) -> str:
-    """A stretch in single quotes as the original hands it on; a continued line becomes a blank."""
+    """Removes backslashes from a text in single quotes, as the original does; an escaped line end becomes a blank."""
     if "\\" not in quoted:
         return quoted
     return _ESCAPED.sub(lambda found: " " if found[1] == "\n" else found[1], quoted)
 
 
 def note_on_backslashes(source: SourceText) -> str:
-    """A sentence on the first command or value whose single quotes lose a backslash that was meant for it, or nothing.
+    """Returns a warning about the first command or value that loses a backslash inside single quotes; else "".
 
-    The original removes them, and so do we, but what its authors wrote is hardly what they meant.
+    The original removes these backslashes, and so does Shoal, but authors of Makeflows hardly ever mean it.
     """
     text = source.text
     if "\\" not in text or "'" not in text:
@@ -363,11 +369,11 @@ def note_on_backslashes(source: SourceText) -> str:
     if text[text.rfind("\n", 0, place) + 1] not in " \t":
         return (
             f"{where}: Makeflow removes backslashes also inside single quotes, in the value of a variable and again in "
-            f"the command{more}; write {quoted} in the command itself, with \\\\ for a backslash that it is to get"
+            f"the command{more}; write {quoted} in the command itself, with \\\\ for each backslash"
         )
     return (
         f"{where}: Makeflow removes backslashes also inside single quotes: "
-        f"the command gets {drop_backslashes(quoted)}, not {quoted}{more}; write \\\\ for a backslash that it is to get"
+        f"the command gets {drop_backslashes(quoted)}, not {quoted}{more}; write \\\\ for each backslash"
     )
 
 
@@ -377,6 +383,6 @@ def skip_blanks(text: str, position: int) -> int:
 
 
 def skip_line(text: str, position: int) -> int:
-    """Where the next line starts."""
+    """Returns the start of the next line."""
     end = text.find("\n", position)
     return len(text) if end < 0 else end + 1

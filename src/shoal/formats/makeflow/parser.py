@@ -1,8 +1,8 @@
-"""Lines to rules: what each line of a Makeflow is, and what it does.
+"""The parser of Makeflows: a fast path for plain rules, and an exact one for everything else.
 
-Rules without surprises are taken whole, many in a row, by `PlainRules`; everything else goes line by line through the
-exact lexer. Scopes follow the original: an assignment between file list and command belongs to that rule, any other to
-the open category.
+`PlainRules` parses consecutive rules without special syntax with one regular expression; all other lines go through the
+exact lexer, line by line. Scopes are those of the original: an assignment between file list and command belongs to that
+rule, any other to the current category.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from shoal.formats.makeflow.lexer import (
 )
 from shoal.formats.source_text import SourceText
 
-# Printable ASCII only in file lists: `str.split` and the lexer then mean the same by a blank.
+# Only printable ASCII in file lists: then `str.split` and the lexer agree on what a blank is.
 _FILES = r"!%&()*+,\-./0-9;<?@A-Z\[\]^_`a-z{|}~ \t"
-# Every pattern has one way to match a text, without possessive quantifiers (see `lexer.py`): each repeated part begins
-# with a character that cannot stand in what is before it.
-# The lexer's names may go on with letters beyond ASCII; then it must say where they end.
+# Every pattern can match a text in one way only, without possessive quantifiers (see `lexer.py`): each repeated part
+# begins with a character that the part before it excludes.
+# Names can continue with letters beyond ASCII; then the lexer must find their end.
 _REFERENCE = r"\$(?:[A-Za-z0-9_]+(?![A-Za-z0-9_]|[^\x00-\x7f])|\([A-Za-z0-9_]+\)|\{[A-Za-z0-9_]+\})"
-# In double quotes a backslash has a meaning of its own, blanks at the start are dropped, and what single quotes enclose
-# is not replaced.
+# In double quotes a backslash is special, blanks at the start are dropped, and nothing is substituted inside single
+# quotes.
 _PLAIN_QUOTED = r"\"(?![ \t])[^\"\\$\n]*\""
 _SINGLE_QUOTED = r"'[^'\\\n]*(?:\\[^\n][^'\\\n]*)*'"
 _QUOTED_WORD = rf"\"(?![ \t])[^\"\\$'\n]*(?:{_REFERENCE}[^\"\\$'\n]*)+\""
@@ -60,11 +60,11 @@ _PLAIN_FOR_COMMANDS = re.compile(r"[^\\\"'$#\n]*")
 _OWN_KEPT = 10_000
 _MODIFIERS = ("LOCAL", "MAKEFLOW")
 _FAR_REACHING = ("CATEGORY", "SYMBOL", "BATCH_LOCAL")
-"""Variables that change more of a rule than its variables."""
+"""Variables of a rule that also affect its category or whether it runs locally."""
 
 
 class PlainRules:
-    """Reads plain rules of one source into one document."""
+    """Parses plain rules of one source into one document: the fast path."""
 
     def __init__(
         self, source: SourceText, makeflow: Makeflow, lexer: MakeflowLexer, lookup: Callable[[str], str | None]
@@ -75,14 +75,15 @@ class PlainRules:
         self.lookup = lookup
         self._place: tuple[str, int] = ("", -1)
         self._values: dict[str, tuple[str, int, bool]] = {}
-        """By reference, at one place: the value, what it costs, and whether it is plain in a file list."""
+        """Cache for one category and version, by reference: the value, its cost, and whether it is plain in file
+        lists."""
         self._names: dict[str, str] = {}
-        """Names met so far, so that each is kept once however many rules use it."""
+        """All names so far, so that each is stored once, however many rules use it."""
         self._own: dict[str, tuple[tuple[str, str], ...]] = {}
-        """Rules' own variables by their text, for the same reason."""
+        """Variables of rules by their text, each stored once."""
 
     def read(self, position: int, category: str, local: bool) -> int:
-        """Takes the plain rules that stand here; returns where it stopped."""
+        """Parses the plain rules from `position` on; returns the position of the first line it cannot parse."""
         text, version = self.source.text, self.makeflow.variables.version
         match = _RULE.match(text, position)
         if match is None:
@@ -100,7 +101,7 @@ class PlainRules:
                     break
                 outputs, inputs, command = expanded
             if command[-1] in " \t" or "  " in command or "\t" in command:
-                command = _tidy(command)
+                command = _collapse_blanks(command)
             if "\\" in command:
                 command = _ESCAPED.sub(r"\1", command) if "\\\\" in command else command.replace("\\", "")
                 if command.startswith(_MODIFIERS):
@@ -121,24 +122,24 @@ class PlainRules:
         return position
 
     def _expand(self, outputs: str, inputs: str, own: str, command: str, place: int) -> tuple[str, str, str] | None:
-        """The parts of a rule with variables replaced, or None if only the lexer can say what they mean."""
+        """Returns the parts of a rule with variables substituted, or None if the exact lexer is needed."""
         cost = 0
         if "$" in outputs or "$" in inputs:
             parts = _REFERENCES.split(f"{outputs}\n{inputs}")
             for index in range(1, len(parts), 2):
-                found = self._values.get(parts[index]) or self._learn(parts[index])
+                found = self._values.get(parts[index]) or self._cache_value(parts[index])
                 if found is None or not found[2]:
                     return None
                 parts[index] = found[0]
                 cost += found[1]
             outputs, inputs = "".join(parts).split("\n")
         if "$" in command and ("\\\\" in command or command.count("$") != command.count("\\$")):
-            # Between single quotes and behind a backslash a dollar is only a dollar.
+            # Inside single quotes and after a backslash a dollar is literal.
             parts = _pieces(command) if "'" in command or "\\" in command else _REFERENCES.split(command)
             for index, reference in enumerate(parts):
                 if reference[:1] != "$":
                     continue
-                found = self._values.get(reference) or self._learn(reference)
+                found = self._values.get(reference) or self._cache_value(reference)
                 if found is None or (own and reference.strip("$(){}") in own):
                     return None
                 parts[index] = found[0]
@@ -150,7 +151,7 @@ class PlainRules:
         return outputs, inputs, command
 
     def _own_variables(self, text: str) -> tuple[tuple[str, str], ...]:
-        """The variables a rule sets for itself; none if they change more of it than that."""
+        """Returns the variables of a rule; none if one of them affects more than the rule's variables."""
         variables = dict(_OWN_VARIABLE.findall(text))
         if any(map(variables.__contains__, _FAR_REACHING)):
             return ()
@@ -160,8 +161,8 @@ class PlainRules:
             self._own[text] = pairs
         return pairs
 
-    def _learn(self, reference: str) -> tuple[str, int, bool] | None:
-        """Looks a value up, once for all rules here; None if it is not plain."""
+    def _cache_value(self, reference: str) -> tuple[str, int, bool] | None:
+        """Looks up a value and caches it for the following rules; None if the value is not plain."""
         value = self.lookup(reference.strip("$(){}"))
         if value is None or not _PLAIN_FOR_COMMANDS.fullmatch(value):
             return None
@@ -171,7 +172,7 @@ class PlainRules:
 
 
 def _pieces(command: str) -> list[str]:
-    """The command cut such that just the references start with a dollar."""
+    """Splits a command so that exactly the references to variables start with a dollar."""
     pieces: list[str] = []
     for piece in _FIXED.split(command):
         if piece[:1] in ("'", "\\"):
@@ -181,8 +182,8 @@ def _pieces(command: str) -> list[str]:
     return pieces
 
 
-def _tidy(command: str) -> str:
-    """The command with runs of blanks made one, except in quotes, and none at its end."""
+def _collapse_blanks(command: str) -> str:
+    """Collapses runs of blanks outside quotes, and drops blanks at the end."""
     command = command.rstrip(" \t")
     if "  " not in command and "\t" not in command:
         return command
@@ -191,7 +192,7 @@ def _tidy(command: str) -> str:
     return "".join(parts)
 
 
-# Leads to the first `:` or `=` outside quotes, which decides what a line is.
+# Matches up to the first `:` or `=` outside quotes, which determines the kind of a line.
 _QUOTED = r"\"[^\"\\]*(?:\\.[^\"\\]*)*\"|'[^'\\]*(?:\\.[^'\\]*)*'"
 _LINE_START = re.compile(rf"[^\\\"':=\n#]*(?:(?:\\.|{_QUOTED})[^\\\"':=\n#]*)*", re.DOTALL)
 _NAME = re.compile(NAME_CHARACTERS + "+")
@@ -202,12 +203,12 @@ _TRUE = re.compile(r"(?:true|yes|0*[1-9][0-9]*)\Z", re.IGNORECASE)
 
 
 def parse_makeflow(text: bytes | str, *, source: str, environment: Mapping[str, str]) -> Makeflow:
-    """Reads a whole file; raises `InputError` at the first thing that cannot be understood."""
+    """Parses a whole file; raises `InputError` at the first syntax error."""
     return MakeflowParser(SourceText(source, text), environment).parse()
 
 
 class MakeflowParser:
-    """One pass over one file."""
+    """Parses one file in one pass."""
 
     def __init__(self, source: SourceText, environment: Mapping[str, str]) -> None:
         self.source = source
@@ -217,7 +218,7 @@ class MakeflowParser:
         self.category = DEFAULT_CATEGORY
         self.makeflow.categories[DEFAULT_CATEGORY] = MakeflowCategory(DEFAULT_CATEGORY)
         self.rule_variables: dict[str, str] | None = None
-        """Variables of the rule being read; None outside rules."""
+        """Variables of the current rule; None outside rules."""
         self.rule_category = DEFAULT_CATEGORY
         self.lexer = MakeflowLexer(source, self._lookup)
         self.plain_rules = PlainRules(source, self.makeflow, self.lexer, self._lookup)
@@ -239,7 +240,7 @@ class MakeflowParser:
         return tuple(name for name in (word.strip("\"'") for word in value.split()) if name)
 
     def _line(self, position: int) -> int:
-        """Reads one line outside rules, or a whole rule; returns where the next line starts."""
+        """Parses one line outside rules, or a whole rule; returns the start of the next line."""
         character = self.text[position]
         if character == "\n":
             return position + 1
@@ -264,12 +265,13 @@ class MakeflowParser:
         raise self._not_understood(position)
 
     def _kind_of_line(self, position: int) -> str:
-        """The first `:` or `=` outside quotes, or nothing. An open quote at the end of the file is an error here."""
+        """Returns the first `:` or `=` outside quotes, or "". Raises if a quote is still open at the end of the
+        file."""
         start = _LINE_START.match(self.text, position)
         end = start.end() if start else position
         kind = self.text[end : end + 1]
         if kind in ('"', "'") and kind:
-            raise self.source.error(end, f"this {kind} has no closing {kind}", remedy="close it, or take it out")
+            raise self.source.error(end, f"this {kind} has no closing {kind}", remedy="close or remove it")
         return kind if kind in (":", "=") else ""
 
     def _is_export(self, position: int) -> bool:
@@ -282,10 +284,10 @@ class MakeflowParser:
 
     def _stray_command(self, position: int) -> InputError:
         if self.makeflow.rules:
-            message = "this line is a second command, and a rule has exactly one"
-            remedy = "join commands with && or ; on one line, or start lines that are no commands in the first column"
+            message = "this line is a second command, but a rule has exactly one"
+            remedy = "join commands with && or ; on one line, or start lines that are not commands in the first column"
         else:
-            message = "this line starts with a blank, so it is a command, but no rule stands before it"
+            message = "this line starts with a blank, so it is a command, but it does not follow a rule"
             remedy = "start it in the first column, or write 'outputs: inputs' above it"
         return self.source.error(skip_blanks(self.text, position), message, remedy=remedy)
 
@@ -294,16 +296,16 @@ class MakeflowParser:
         shown = line.replace("\t", " ").partition(" ")[0]
         if shown.startswith("."):
             return self.source.error(
-                position, f"there is no directive {shown!r}", remedy="use .MAKEFLOW, .SIZE or .UMBRELLA"
+                position, f"unknown directive {shown!r}", remedy="use .MAKEFLOW, .SIZE or .UMBRELLA"
             )
         return self.source.error(
             position,
-            f"{shown!r} starts no rule, variable, export or directive",
+            f"expected a rule, variable, export or directive, not {shown!r}",
             remedy="write 'outputs: inputs', 'NAME=value' or 'export NAME'; commands start with a tab",
         )
 
     def _rule(self, start: int) -> int:
-        """Reads a file list, the rule's own variables and its command."""
+        """Parses a file list, the rule's own variables and its command."""
         line = self.source.line_at(start)
         tokens, position = self.lexer.words(start)
         outputs, inputs, renames = self._split_files(tokens)
@@ -348,7 +350,7 @@ class MakeflowParser:
         return self.source.error(start, "this rule has no command", remedy=remedy)
 
     def _split_files(self, tokens: list[Token]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...]]:
-        """Outputs, inputs and renames. A second colon separates nothing, as in the original."""
+        """Splits tokens into outputs, inputs and renames. A second colon has no effect, as in the original."""
         outputs: list[str] = []
         inputs: list[str] = []
         renames: list[tuple[str, str]] = []
@@ -359,18 +361,18 @@ class MakeflowParser:
             if kind == ":":
                 names = inputs
             elif kind == "->":
-                raise self.source.error(place, "there is no file before this ->", remedy="write 'here->there'")
+                raise self.source.error(place, "expected a file before ->", remedy="write 'local->remote'")
             else:
                 names.append(word)
                 if index < len(tokens) and tokens[index][0] == "->":
                     if index + 1 == len(tokens) or tokens[index + 1][0] != "word":
-                        raise self.source.error(tokens[index][2], "there is no name after this ->")
+                        raise self.source.error(tokens[index][2], "expected a name after ->")
                     renames.append((word, tokens[index + 1][1]))
                     index += 2
         return tuple(outputs), tuple(inputs), tuple(renames)
 
     def _take_modifiers(self, rule: MakeflowRule, place: int) -> None:
-        """Takes `LOCAL` and `MAKEFLOW` off the front of the command, in any order and number."""
+        """Removes `LOCAL` and `MAKEFLOW` from the start of the command, in any order and number."""
         command, nested = rule.command, False
         while modifier := _MODIFIER.match(command):
             rule.local = rule.local or modifier[1] == "LOCAL"
@@ -380,9 +382,7 @@ class MakeflowParser:
         if nested:
             name = _WORKFLOW_NAME.fullmatch(command)
             if name is None:
-                raise self.source.error(
-                    place, "MAKEFLOW takes the name of one workflow file, nothing less and nothing more"
-                )
+                raise self.source.error(place, "MAKEFLOW takes exactly one name of a workflow file")
             rule.command, rule.workflow = "", name[1] or name[2] or name[3]
 
     def _batch_local(self) -> bool:
@@ -395,23 +395,21 @@ class MakeflowParser:
         return self.variables.latest(self.category, name)
 
     def _assignment(self, position: int) -> int:
-        """Reads `NAME=value` or `NAME+=value` and carries it out; returns where the next line starts."""
+        """Parses and applies `NAME=value` or `NAME+=value`; returns the start of the next line."""
         return self._named_assignment(skip_blanks(self.text, position))[1]
 
     def _named_assignment(self, start: int) -> tuple[str, int]:
         name = _NAME.match(self.text, start)
         if name is None:
-            raise self.source.error(start, "a variable name is missing here", remedy="write NAME=value")
+            raise self.source.error(start, "expected the name of a variable", remedy="write NAME=value")
         position = skip_blanks(self.text, name.end())
         operator = "="
         if not self.text.startswith("=", position):
             operator = self.text[position : position + 2]
             if not operator.endswith("="):
-                raise self.source.error(
-                    position, f"there is no = after the name {name[0]!r}", remedy="write NAME=value"
-                )
+                raise self.source.error(position, f"expected = after the name {name[0]!r}", remedy="write NAME=value")
             if operator != "+=":
-                raise self.source.error(position, f"{operator!r} assigns nothing here", remedy="use = or +=")
+                raise self.source.error(position, f"unknown operator {operator!r}", remedy="use = or +=")
         value, after = self.lexer.value(position + len(operator))
         if operator == "=":
             self._assign(name[0], value)
@@ -439,7 +437,7 @@ class MakeflowParser:
         self.lexer.charge(place, self.rule_variables[name])
 
     def _open_category(self, name: str) -> None:
-        """Opens a category for what follows, or for the rule being read; opening one again keeps what it has."""
+        """Makes a category the current one, or that of the current rule; an existing category keeps its variables."""
         if name not in self.makeflow.categories:
             self.makeflow.categories[name] = MakeflowCategory(name)
         if self.rule_variables is None:
@@ -457,7 +455,7 @@ class MakeflowParser:
         while position < len(self.text) and self.text[position] not in "\n#":
             found = _NAME.match(self.text, position)
             if found is None:
-                raise self.source.error(position, "the name of a variable is expected here")
+                raise self.source.error(position, "expected the name of a variable")
             self.makeflow.exports[found[0]] = None
             count += 1
             position = skip_blanks(self.text, found.end())

@@ -1,8 +1,8 @@
-"""A `Makeflow` document as text in the classic language, which reads back as the same rules.
+"""Writes a `Makeflow` document in the Makeflow language; parsing the text gives the same rules.
 
-Commands and names are written as they came out: variables that only helped to write them are gone. Those that jobs
-see, resources among them, are assigned again as the rules come to need them. Two things cannot be said: arguments of a
-sub-workflow are refused, "allocation" of a JSON rule is left out.
+Commands and names are written after substitution, without the variables used in them. Variables that jobs see,
+including resources, are assigned where the first rule needs their value. The language has no syntax for two things:
+arguments of a sub-workflow are refused, "allocation" of a JSON rule is left out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RETURN_VARIABLE = "SHOAL_RETURN"
 _SPECIAL_IN_NAME = re.compile(
     r"[\\\"'$# \t:=]|^@|^\.(?=(?:MAKEFLOW|SIZE|UMBRELLA)\Z)|-(?![A-Za-z0-9_.])|(?<![A-Za-z0-9_.])-"
 )
-"""The original takes a dash for the start of an arrow unless it stands between letters."""
+"""Characters to escape in names. The original takes a dash for the start of an arrow unless it is between letters."""
 _SPECIAL_IN_VALUE = re.compile(r"[\\\"'$#]|^[ \t]|[ \t]\Z")
 _SPECIAL_IN_QUOTES = re.compile(r"[\\\"'$]")
 _BLANKS_AFTER_QUOTE = re.compile(r'^"[ \t]+')
@@ -30,19 +30,19 @@ _PIECE = re.compile(
 
 
 def quote_name(name: str) -> str:
-    """A file's name in a file list or a directive."""
+    """Quotes a file name for a file list or a directive."""
     if "\n" in name or "\r" in name:
         return _keep_blanks(f'"{_escape_control(_SPECIAL_IN_QUOTES.sub(_with_backslash, name))}"')
     return _SPECIAL_IN_NAME.sub(_with_backslash, name)
 
 
 def quote_value(value: str) -> str:
-    """A variable's value."""
+    """Quotes the value of a variable."""
     return _escape_control(_SPECIAL_IN_VALUE.sub(_with_backslash, value))
 
 
 def quote_command(command: str) -> str:
-    """A command; line ends outside quotes become references to `NEWLINE_VARIABLE` and `RETURN_VARIABLE`."""
+    """Quotes a command; line ends outside quotes become references to `NEWLINE_VARIABLE` and `RETURN_VARIABLE`."""
     parts: list[str] = []
     for piece in _PIECE.finditer(command):
         text = piece[0]
@@ -55,7 +55,7 @@ def quote_command(command: str) -> str:
         elif text == "\r":
             text = f"$({RETURN_VARIABLE})"
         elif text == " ":
-            # One blank between two pieces is kept; blanks in a row and at the ends would be lost.
+            # The reader keeps one blank between two pieces, but drops further blanks and those at both ends.
             alone = bool(parts) and parts[-1] != " " and piece.end() < len(command)
             text = " " if alone else "\\ "
         elif piece["other"]:
@@ -65,7 +65,7 @@ def quote_command(command: str) -> str:
 
 
 def _keep_blanks(quoted: str) -> str:
-    """Blanks behind an opening double quote are lost unless each has a backslash."""
+    """Escapes blanks after an opening double quote, which the reader would drop."""
     return _BLANKS_AFTER_QUOTE.sub(lambda found: '"' + "".join("\\" + blank for blank in found[0][1:]), quoted)
 
 
@@ -80,9 +80,9 @@ def _escape_control(text: str) -> str:
 
 
 CATEGORY_VARIABLES = ("CATEGORY", "SYMBOL")
-"""Assigning these opens a category, so they are written where a category is opened and nowhere else."""
+"""Variables whose assignment opens a category; they are only written where a category is opened."""
 OTHER_VARIABLES = ("OMP_NUM_THREADS", "BATCH_OPTIONS", "SPEC", "AMAZON_INSTANCE_TYPE", "AMAZON_AMI")
-"""Names that mean something without being exported."""
+"""Variables that have a meaning even if they are not exported."""
 
 _VARIABLE = re.compile(rf"(?!@){NAME_CHARACTERS}+")
 _MODIFIER = re.compile(r"(?:LOCAL|MAKEFLOW)(?: |\Z)")
@@ -90,12 +90,12 @@ _PLAIN_WORKFLOW = re.compile(r"[^\s\"'<>|&;]+")
 
 
 def write_makeflow(makeflow: Makeflow) -> str:
-    """The whole document; raises `InputError` for what the language cannot say."""
+    """Returns the text of the document; raises `InputError` for what the language cannot express."""
     return _Printer(makeflow).text()
 
 
 class _Printer:
-    """One document, written from top to bottom; knows what a reader would have seen up to here."""
+    """Writes one document from top to bottom, and keeps track of what a reader has seen so far."""
 
     def __init__(self, makeflow: Makeflow) -> None:
         self._makeflow = makeflow
@@ -105,26 +105,26 @@ class _Printer:
         self._lines: list[str] = []
         self._open = DEFAULT_CATEGORY
         self._opened = False
-        """Whether a category was opened by name, which jobs see."""
+        """Whether a category was opened by name; jobs see it in the variable CATEGORY."""
         self._modes: dict[str, None] = {DEFAULT_CATEGORY: None}
-        """Categories whose modes stand in the text already."""
+        """Categories whose modes are already written."""
         self._written: dict[str, dict[str, str]] = {DEFAULT_CATEGORY: {}}
         self._place: tuple[str, int] | None = None
-        self._beside: dict[str, str] = {}
+        self._rule_settings: dict[str, str] = {}
 
     def text(self) -> str:
         self._header()
         for number, rule in enumerate(self._makeflow.rules):
             self._rule(rule, number)
         for category in dict.fromkeys(rule.category for rule in self._makeflow.rules):
-            # Rules are given the last value of a resource, wherever it stands.
-            self._bring_up_to_date(category, None, list(RESOURCES))
+            # For resources the last value in the file counts, wherever it is assigned.
+            self._assign_changed(category, None, list(RESOURCES))
         for category in self._makeflow.categories:
             if self._mode(category) and category not in self._modes:
                 self._open_category(category)
         text = "\n".join(self._lines) + "\n"
         if "\0" in text:
-            raise InputError("a name, a value or a command holds a zero character", file=self._makeflow.source)
+            raise InputError("a name, a value or a command contains a zero byte", file=self._makeflow.source)
         return text
 
     def _header(self) -> None:
@@ -148,7 +148,7 @@ class _Printer:
     def _checked(self, name: str) -> str:
         if _VARIABLE.fullmatch(name):
             return name
-        raise InputError(f"a Makeflow cannot have a variable called {name!r}", file=self._makeflow.source)
+        raise InputError(f"{name!r} is not a valid variable name in a Makeflow", file=self._makeflow.source)
 
     def _open_category(self, category: str, *, by_name: bool = False) -> None:
         if category == self._open and (self._opened or not by_name):
@@ -156,17 +156,20 @@ class _Printer:
         self._open, self._opened = category, True
         self._lines.append(f"\n.MAKEFLOW CATEGORY {quote_name(category)}")
         if mode := self._mode(category):
-            # The original forgets the mode each time a category is opened.
+            # The original resets the mode each time a category is opened.
             self._lines.append(mode)
             self._modes[category] = None
 
     def _mode(self, category: str) -> str:
-        """The directive for a category's mode, if it has one."""
+        """Returns the directive for a category's mode, or "" if it has none."""
         known = self._makeflow.categories.get(category)
         return "" if known is None or known.mode is AllocationMode.FIXED else f".MAKEFLOW MODE {known.mode.value}"
 
-    def _bring_up_to_date(self, category: str, version: int | None, names: list[str]) -> dict[str, str]:
-        """Assigns what rules of this category see at this version; gives back what they must be told one by one."""
+    def _assign_changed(self, category: str, version: int | None, names: list[str]) -> dict[str, str]:
+        """Assigns the variables that rules of this category see at this version and whose values have changed.
+
+        Returns the variables that cannot be assigned to the category, so that each rule must assign them itself.
+        """
         default = self._makeflow.default_category
         everywhere = self._written[DEFAULT_CATEGORY]
         for name in names:
@@ -177,43 +180,43 @@ class _Printer:
                 self._assign(name, value)
         if category == default:
             return {}
-        beside: dict[str, str] = {}
-        own = beside if category == DEFAULT_CATEGORY else self._written.setdefault(category, {})
+        rule_settings: dict[str, str] = {}
+        own = rule_settings if category == DEFAULT_CATEGORY else self._written.setdefault(category, {})
         for name in names:
             value = self._variables.assigned(category, name, version)
             if value is None or own.get(name, everywhere.get(name)) == value:
                 continue
             own[name] = value
-            if own is not beside:
+            if own is not rule_settings:
                 self._open_category(category)
                 self._assign(name, value)
-        return beside
+        return rule_settings
 
     def _rule(self, rule: MakeflowRule, number: int) -> None:
         own = dict(rule.variables)
         place = (rule.category, rule.version)
         if place != self._place:
             self._place = place
-            self._beside = self._bring_up_to_date(*place, self._names)
+            self._rule_settings = self._assign_changed(*place, self._names)
         chosen_here = next((name for name in CATEGORY_VARIABLES if own.get(name, "").strip() == rule.category), None)
         if chosen_here is None:
             named = self._variables.assigned(self._makeflow.default_category, "CATEGORY", rule.version)
             self._open_category(rule.category, by_name=named is not None)
-        there = dict(rule.renames)
+        remote = dict(rule.renames)
 
-        def shown(names: tuple[str, ...]) -> list[str]:
-            return [self._file(name, there.get(name), number) for name in names]
+        def quoted(names: tuple[str, ...]) -> list[str]:
+            return [self._file(name, remote.get(name), number) for name in names]
 
-        self._lines.append("\n" + " ".join([" ".join(shown(rule.outputs)) + ":", *shown(rule.inputs)]))
-        for name, value in (self._beside | own).items():
+        self._lines.append("\n" + " ".join([" ".join(quoted(rule.outputs)) + ":", *quoted(rule.inputs)]))
+        for name, value in (self._rule_settings | own).items():
             if name == chosen_here or name in self._names:
                 self._assign(name, value)
         self._lines.append("\t" + self._command(rule, number))
 
-    def _file(self, name: str, there: str | None, number: int) -> str:
+    def _file(self, name: str, remote: str | None, number: int) -> str:
         if not name:
             raise self._cannot(number, "has a file without a name")
-        return quote_name(name) if there is None else f"{quote_name(name)}->{quote_name(there)}"
+        return quote_name(name) if remote is None else f"{quote_name(name)}->{quote_name(remote)}"
 
     def _command(self, rule: MakeflowRule, number: int) -> str:
         command = rule.command
@@ -225,7 +228,7 @@ class _Printer:
                 raise self._cannot(number, f"runs a workflow with both kinds of quotes in its name, {rule.workflow!r}")
             command = f"MAKEFLOW {quote}{rule.workflow}{quote}"
         elif _MODIFIER.match(command):
-            # A program that is called like a modifier; the shell does not mind the blank.
+            # The program has the name of a modifier; the shell ignores the additional blank.
             command = f" {command}"
         command = quote_command(command)
         if rule.local:
@@ -235,7 +238,7 @@ class _Printer:
     def _cannot(self, number: int, what: str) -> InputError:
         line = self._makeflow.rules[number].line
         return InputError(
-            f"rule {number} {what}, which cannot be said in a Makeflow",
+            f"rule {number} {what}, which a Makeflow cannot express",
             file=self._makeflow.source,
             line=line or None,
             remedy="convert it to json",

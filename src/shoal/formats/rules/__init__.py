@@ -1,1 +1,1 @@
-"""The language of rules files: plain Python whose calls of `rule`, `file` and `task` define a workflow."""
+"""Rules files: Python files that define a workflow by calling `rule`, `file` and `task`."""

@@ -1,7 +1,8 @@
-"""What a rules file imports: `rule`, `file`, `task` and their companions.
+"""The functions that a rules file imports: `rule`, `file`, `task`, `directory`, `include`, `param` and others.
 
-Each acts on the current registry, which `collecting` sets while a rules file is executed. Errors name the line of
-the caller.
+Each adds to the current `Rules`, which `collecting` sets while a rules file is executed. Errors name the line of the
+caller. `Rules` holds everything that one rules file defines, its parameters and its access to files, and builds the
+graph for the targets. `refuse_aliases` rejects files that a workflow names in two ways.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from shoal.core.file_names import RealDirectory, Relative, join_name, real_name,
 from shoal.core.graph import NO_TASK, Graph
 from shoal.core.task import parse_shell
 from shoal.errors import InputError
-from shoal.formats.rules.assembly import NOBODY, Assembly, Search
+from shoal.formats.rules.assembly import NO_MAKER, Assembly, Search
 from shoal.formats.rules.definitions import FILE, TASK, Function, RuleDefinitions, SourcePlace, place_of
 from shoal.formats.rules.fingerprint import ModuleText
 from shoal.formats.rules.needs import Needs
@@ -28,8 +29,11 @@ from shoal.formats.rules.patterns import FileList, Pattern, pathmap
 
 
 def refuse_aliases(graph: Graph, definitions: RuleDefinitions, search: Search, real: RealDirectory) -> None:
-    """Refuses a file with several names if a task makes it: also a task that is defined and not in the graph, because
-    the edge to it is what the second name has cost."""
+    """Refuses a file that has several names (through symbolic links) if a task makes it.
+
+    Tasks that are defined but not in the graph count, too: without the second name, the graph would have an edge to
+    such a task.
+    """
     linked = {}
     for directory in _directories(graph.file_names) | _directories(definitions.explicit):
         resolved = real(directory)
@@ -44,7 +48,7 @@ def _directories(names: Iterable[str]) -> set[str]:
 
 
 class _Aliases:
-    """The files whose names lead through links."""
+    """The files whose names lead through symbolic links."""
 
     def __init__(self, graph: Graph, definitions: RuleDefinitions, search: Search, linked: dict[str, str]) -> None:
         self._graph = graph
@@ -52,7 +56,7 @@ class _Aliases:
         self._search = search
         self._linked = linked
         self._made = {graph.file_names[file]: None for file in graph.outputs}
-        """In the order of their tasks; also those that are defined and not in the graph."""
+        """Outputs in the order of their tasks, then outputs of definitions that are not in the graph."""
         for name, node in definitions.explicit.items():
             if definitions.kinds[node] == FILE and definitions.runs[node] is not None:
                 self._made[definitions.plain(name)] = None
@@ -72,14 +76,14 @@ class _Aliases:
                 self._refuse_source(group[0], real)
 
     def _refuse_source(self, name: str, real: str) -> None:
-        """A rule may make it under its real name, or a task the directory that it is in."""
-        if self._search.maker(real) != NOBODY:
+        """Refuses a source that a rule makes under its real name, or that is in a directory which a task makes."""
+        if self._search.maker(real) != NO_MAKER:
             raise self._same(name, real, real)
         above = real.rpartition("/")[0]
         while above:
             if above in self._made:
                 message = f"{name!r} is the file {real!r}, which is part of {above!r}, which a task makes as a whole"
-                raise self._placed(name, message, f"need {above!r}")
+                raise self._located(name, message, f"need {above!r}")
             above = above.rpartition("/")[0]
 
     def _real(self, name: str) -> str:
@@ -87,13 +91,13 @@ class _Aliases:
         return join_name(self._linked[directory], last) if slash and directory in self._linked else name
 
     def _same(self, name: str, other: str, real: str) -> InputError:
-        return self._placed(name, f"{name!r} and {other!r} are the same file, and a task makes it", f"write {real!r}")
+        return self._located(name, f"{name!r} and {other!r} are the same file, and a task makes it", f"write {real!r}")
 
-    def _placed(self, name: str, message: str, remedy: str) -> InputError:
-        """An error at the line of a task that makes or needs the file."""
+    def _located(self, name: str, message: str, remedy: str) -> InputError:
+        """Returns an error at the line of a task that makes or needs the file."""
         graph, node = self._graph, self._definitions.explicit.get(name)
         if node is not None:
-            return self._definitions.placed(InputError(message, remedy=remedy), self._definitions.places.of(node))
+            return self._definitions.located(InputError(message, remedy=remedy), self._definitions.places.of(node))
         file = graph.file_names.index(name)
         task = graph.producer[file]
         if task == NO_TASK:
@@ -107,11 +111,12 @@ _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 _COMPARED_NAMES = 10_000
 _NEAR_LENGTH = 4
 _VERY_NEAR = 0.75
-"""Names that rules make are many and much alike."""
+"""Minimum similarity for suggestions among files made by rules. Higher than for other names, because rules make many
+similar names."""
 
 
 class Rules(RuleDefinitions):
-    """The definitions of one rules file, with everything they may ask of the world."""
+    """The definitions of one rules file, with its parameters and its access to files and other rules files."""
 
     def __init__(
         self,
@@ -127,40 +132,41 @@ class Rules(RuleDefinitions):
         self.parameters = dict(parameters or {})
         self.known_parameters: list[str] = []
         self.load = load
-        """Executes a file, named as in the file that includes it, with this registry; takes both names."""
+        """Executes an included file with this registry. Takes the name as written and the name of the including
+        file."""
         self.glob = glob
         self.modules = modules
-        """What stands for a module in the fingerprints of functions."""
-        self._awaited: dict[int, SourcePlace] = {}
-        """Places of decorators that have not met their function, by `id`."""
+        """Maps a module's name to the text that represents it in fingerprints of functions."""
+        self._expected: dict[int, SourcePlace] = {}
+        """Places of decorators that have not been applied to a function yet, by `id`."""
 
-    def await_function(self, decorator: object, frame: FrameType) -> None:
-        self._awaited[id(decorator)] = place_of(frame, self.source)
+    def expect_function(self, decorator: object, frame: FrameType) -> None:
+        self._expected[id(decorator)] = place_of(frame, self.source)
 
-    def function_came(self, decorator: object) -> None:
-        self._awaited.pop(id(decorator), None)
+    def function_received(self, decorator: object) -> None:
+        self._expected.pop(id(decorator), None)
 
     def graph(
         self, targets: Sequence[str], exists: Callable[[str], bool], real: RealDirectory = str
     ) -> tuple[Graph, list[int]]:
-        """The graph of what the targets need, and the numbers of the targets' tasks in it.
+        """Returns the graph of everything the targets need, and the task numbers of the targets.
 
-        A target that exists and that nothing makes has no task. Without targets: `default`, else `all`, else
-        everything that is defined by name. `real` resolves directories.
+        A target that exists and that no task makes has no number. Without targets, builds `default`, else `all`, else
+        everything that is defined by name. `real` resolves symbolic links of directories.
         """
-        for place in self._awaited.values():
+        for place in self._expected.values():
             error = InputError("task() without a name must decorate a function", remedy="give it a name")
-            raise self.placed(error, place)
-        self.name_plainly()
+            raise self.located(error, place)
+        self.normalize_names()
         search = Search(self, exists)
         known = [self._known_name(name, search, real) for name in targets]
         nodes = [*map(partial(self._target, search), targets, known)] if targets else self._usual_targets()
-        graph, numbers = Assembly(self, search, self.modules).build([node for node in nodes if node != NOBODY])
+        graph, numbers = Assembly(self, search, self.modules).build([node for node in nodes if node != NO_MAKER])
         refuse_aliases(graph, self, search, real)
-        if search.passed_over:
+        if search.skipped_rules:
             sources = {name for name, maker in zip(graph.file_names, graph.producer, strict=True) if maker == NO_TASK}
             sources.update(map(self.plain, known))
-            graph.lacking = {name: why for name, why in search.passed_over.items() if name in sources}
+            graph.lacking = {name: why for name, why in search.skipped_rules.items() if name in sources}
         return graph, numbers
 
     def _usual_targets(self) -> list[int]:
@@ -173,27 +179,29 @@ class Rules(RuleDefinitions):
             raise InputError(
                 "the file has rules but no target",
                 file=self.source,
-                remedy="name one, or define task('all', needs=...)",
+                remedy="name a target, or define task('all', needs=...)",
             )
         raise InputError("the file defines no task, file or rule", file=self.source)
 
     def _known_name(self, name: str, search: Search, real: RealDirectory) -> str:
-        """The name under which a task makes a target: another path may lead to the same file. A name that the rules
-        file has defined stays, also if there are links in it."""
+        """Returns the name under which a task makes a target, because another path may lead to the same file.
+
+        A name that the rules file defines is returned unchanged, even if it contains links.
+        """
         plain = self.plain(name)
         if name in self.explicit or plain in self.explicit:
             return name
         found = real_name(plain, real)
         if found == plain and "/" not in plain:
             return plain
-        if search.maker(found) != NOBODY:
+        if search.maker(found) != NO_MAKER:
             return found
         others = (each for each in self.explicit if "/" in each and real_name(self.plain(each), real) == found)
         return next(others, plain)
 
     def _target(self, search: Search, name: str, known: str) -> int:
         node = search.maker(known)
-        if node != NOBODY or search.exists(known):
+        if node != NO_MAKER or search.exists(known):
             return node
         raise InputError(f"nothing makes the target {name!r}", file=self.source, remedy=self._suggestion(name, search))
 
@@ -202,22 +210,23 @@ class Rules(RuleDefinitions):
         if close:
             return f"did you mean {' or '.join(map(repr, close))}?"
         some = [*self.names[:3], *(rule.patterns[0].text for rule in self.rules[:3])]
-        return f"there are {', '.join(map(repr, some))}" + (", ..." if len(self.names) + len(self.rules) > 6 else "")
+        more = ", ..." if len(self.names) + len(self.rules) > 6 else ""
+        return f"the file defines {', '.join(map(repr, some))}{more}"
 
     def _made(self, search: Search) -> list[str]:
-        """Names of what is made, also by rules, when no target is named; nothing if that cannot be made either."""
+        """Returns the files that the default targets make, also by rules; empty if their graph cannot be built."""
         if not self.rules:
             return []
         try:
             graph, _ = Assembly(self, search, self.modules).build(
-                [node for node in self._usual_targets() if node != NOBODY]
+                [node for node in self._usual_targets() if node != NO_MAKER]
             )
         except InputError:
             return []
         return [graph.file_names[file] for file, maker in enumerate(graph.producer) if maker != NO_TASK]
 
     def parameter(self, name: str, default: object) -> object:
-        """The value given for `name`, in the type of the default."""
+        """Returns the value of parameter `name`, converted to the type of the default."""
         if name not in self.known_parameters:
             self.known_parameters.append(name)
         if name in self.parameters:
@@ -227,7 +236,7 @@ class Rules(RuleDefinitions):
         return default
 
     def check_parameters(self) -> None:
-        """Refuses words on the command line that the file never asked for."""
+        """Refuses parameters on the command line that the file does not read."""
         for name in self.parameters:
             if name not in self.known_parameters:
                 known = ", ".join(self.known_parameters) or "none"
@@ -236,7 +245,7 @@ class Rules(RuleDefinitions):
                 )
 
     def include(self, path: str, prefix: str | None, frame: FrameType) -> ModuleType:
-        """Executes another rules file; with a prefix, its tasks stand in that namespace."""
+        """Executes another rules file; with a prefix, its tasks are put into that namespace."""
         if self.load is None:
             raise InputError("include() needs a file system", remedy="run this file with shoal run")
         outer, shell = self.scope, self.profiles.shell
@@ -247,19 +256,20 @@ class Rules(RuleDefinitions):
             self.scope, self.profiles.shell = outer, shell
 
     def set_shell(self, program: str, frame: FrameType) -> None:
-        """From now on commands that do not say which shell go to this one."""
+        """Sets the shell of the commands that follow and do not name one."""
         try:
             self.profiles.shell = parse_shell(program)
         except InputError as error:
-            raise self.placed(error, frame) from None
+            raise self.located(error, frame) from None
 
     def enter(self, prefix: str | None) -> None:
-        """Goes into a namespace; the caller puts `scope` back."""
+        """Enters a namespace; the caller restores `scope`."""
         if prefix:
             self.scope = f"{self.scope}:{prefix}" if self.scope else prefix
 
     def find_files(self, patterns: Sequence[str]) -> FileList:
-        """The files that match, sorted, each once; `{x}` matches as `*` does, and the list remembers it for `map`."""
+        """Returns the files that match, sorted, each once. `{x}` matches like `*`; the list keeps the pattern for
+        `map`."""
         if self.glob is None:
             raise InputError("files() needs a file system", remedy="run this file with shoal run")
         found: dict[str, None] = {}
@@ -283,7 +293,7 @@ def _close(name: str, known: Iterable[str], nearness: float = 0.6) -> list[str]:
 
 
 def convert(name: str, text: str, default: object) -> object:
-    """The text in the type of the default; text as it is if there is none."""
+    """Converts the text to the type of the default; returns it unchanged if there is no default."""
     if isinstance(default, bool):
         if text.lower() not in _TRUTH:
             raise InputError(f"{name}={text}: {name} must be yes or no")
@@ -324,7 +334,7 @@ _current: Rules | None = None
 
 @contextmanager
 def collecting(rules: Rules) -> Iterator[Rules]:
-    """While it lasts, definitions go to `rules`."""
+    """Adds all definitions made inside the context to `rules`."""
     global _current
     outer, _current = _current, rules
     try:
@@ -334,7 +344,8 @@ def collecting(rules: Rules) -> Iterator[Rules]:
 
 
 class Defined(str):
-    """The name of something defined without `run=`: usable as a need, and as a decorator of the function to run."""
+    """The name of a task or file defined without `run=`: usable as a need, and as a decorator of the function to
+    run."""
 
     __slots__ = ("_number", "_rules")
     _number: int
@@ -352,7 +363,7 @@ class Defined(str):
 
 
 class UnnamedTask:
-    """`@task(needs=...)` before it meets the function that gives the task its name."""
+    """`@task(needs=...)` before it is applied to the function that gives the task its name."""
 
     __slots__ = ("_needs", "_options", "_rules")
 
@@ -360,15 +371,15 @@ class UnnamedTask:
         self._rules = rules
         self._needs = needs
         self._options = options
-        rules.await_function(self, frame)
+        rules.expect_function(self, frame)
 
     def __call__(self, function: F) -> F:
-        self._rules.function_came(self)
+        self._rules.function_received(self)
         return _define_function(self._rules, function, self._needs, self._options, sys._getframe(1))
 
 
 class DefinedRule:
-    """A rule, as a decorator of the function it runs."""
+    """A rule, usable as a decorator of the function that it runs."""
 
     __slots__ = ("_number", "_rules")
 
@@ -390,10 +401,10 @@ def task(*, needs: Needs = None, **options: Unpack[DefinitionOptions]) -> Unname
 def task(
     name: str | Function | None = None, needs: Needs = None, run: Action = None, **options: Unpack[DefinitionOptions]
 ) -> object:
-    """Defines a task by name: it makes no file, and what needs it waits for it.
+    """Defines a task by name. It makes no file; tasks that need it wait for it.
 
-    Without `run` it groups its needs, or, as a decorator, runs the function: `@task`, `@task(needs=[...])` (the
-    function's name is the task's) or `@task("name", ...)`.
+    Without `run` it groups its needs. As a decorator it runs the function: `@task`, `@task(needs=[...])` (the task has
+    the name of the function) or `@task("name", ...)`.
     """
     frame = sys._getframe(1)
     rules = _current or _registry(frame)
@@ -405,13 +416,13 @@ def task(
     if callable(name) and not isinstance(name, str):
         return _define_function(rules, name, needs, options, frame)
     error = InputError(f"a task's name must be text, not {name!r}")
-    raise rules.placed(error, frame)
+    raise rules.located(error, frame)
 
 
 def file(
     outputs: Name | Sequence[Name], needs: Needs = None, run: Action = None, **options: Unpack[DefinitionOptions]
 ) -> str:
-    """Defines how a file, or several at once, are made; as a decorator, by a function.
+    """Defines how a file, or several files together, are made. As a decorator, they are made by the function.
 
     Without `run` and `needs` it only declares that the file is a source.
     """
@@ -427,7 +438,7 @@ def rule(
     run: Action = None,
     **options: Unpack[DefinitionOptions],
 ) -> DefinedRule:
-    """Defines how every file that fits a pattern is made: `rule("p/{x}.fits", needs="r/{x}.fits", run="...")`."""
+    """Defines how every file that matches a pattern is made: `rule("p/{x}.fits", needs="r/{x}.fits", run="...")`."""
     frame = sys._getframe(1)
     rules = _current or _registry(frame)
     patterns = [outputs] if isinstance(outputs, re.Pattern) else _names(outputs, rules, frame)
@@ -435,7 +446,7 @@ def rule(
 
 
 def directory(name: Name) -> str:
-    """Defines a directory that others may need; directories of outputs are made anyway."""
+    """Defines a directory that other tasks can need. Directories of outputs are created without it."""
     frame = sys._getframe(1)
     rules = _current or _registry(frame)
     return rules.add_directory(_names(name, rules, frame)[0], frame)
@@ -443,7 +454,7 @@ def directory(name: Name) -> str:
 
 @contextmanager
 def namespace(name: str) -> Iterator[None]:
-    """Puts the tasks defined inside under `name:`; files keep their names."""
+    """Prefixes the names of tasks defined inside with `name:`; files keep their names."""
     rules = _current or _registry(sys._getframe(2))
     outer = rules.scope
     rules.enter(name)
@@ -461,9 +472,9 @@ def include(path: Name, prefix: str | None = None) -> ModuleType:
 
 
 def shell(program: str) -> None:
-    """Sets what runs the commands that are defined after it and have no `shell=`: `shell("bash -e")`.
+    """Sets the shell of all commands that are defined after it and have no `shell=`: `shell("bash -e")`.
 
-    An included file begins with the shell of the file that includes it; what it sets ends with it.
+    An included file starts with the shell of the including file. A shell that it sets is reset at its end.
     """
     frame = sys._getframe(1)
     rules = _current or _registry(frame)
@@ -471,7 +482,7 @@ def shell(program: str) -> None:
 
 
 def files(*patterns: Name) -> FileList:
-    """The existing files that match globs such as `r/*.fits`, or patterns such as `r/{x}.fits`; sorted."""
+    """Returns the existing files that match globs such as `r/*.fits` or patterns such as `r/{x}.fits`, sorted."""
     rules = _current or _registry(sys._getframe(1))
     return rules.find_files([str(pattern) for pattern in patterns])
 
@@ -481,13 +492,13 @@ def param(name: str) -> str: ...
 @overload
 def param(name: str, default: T) -> T: ...
 def param(name: str, default: object = NO_DEFAULT) -> object:
-    """The value of `name=value` on the command line, in the type of the default."""
+    """Returns the value of `name=value` on the command line, converted to the type of the default."""
     rules = _current or _registry(sys._getframe(1))
     return rules.parameter(name, default)
 
 
 def _registry(frame: FrameType) -> Rules:
-    """Only called when there is none."""
+    """Raises the error for a definition outside a rules file. Only called when there is no current registry."""
     code = frame.f_code
     raise InputError(
         "this file defines a workflow and cannot run by itself",
@@ -500,7 +511,7 @@ def _registry(frame: FrameType) -> Rules:
 def _define_function(rules: Rules, function: F, needs: Needs, options: DefinitionOptions, frame: FrameType) -> F:
     name = getattr(function, "__name__", None)
     if not name or name == "<lambda>":
-        raise rules.placed(InputError("the function has no name for the task", remedy="give task() a name"), frame)
+        raise rules.located(InputError("the function has no name for the task", remedy="give task() a name"), frame)
     rules.set_function(rules.add(TASK, name, needs, None, options, frame), function)
     return function
 
@@ -512,7 +523,7 @@ def _names(outputs: Name | Sequence[Name], rules: Rules, frame: FrameType) -> li
     given = [outputs] if single or not isinstance(outputs, (list, tuple)) else list(outputs)
     for name in given:
         if not (isinstance(name, str) or hasattr(name, "__fspath__")) or not str(name):
-            raise rules.placed(InputError(f"an output must be a name or a path, not {name!r}"), frame)
+            raise rules.located(InputError(f"an output must be a name or a path, not {name!r}"), frame)
     if not given:
-        raise rules.placed(InputError("there is no output"), frame)
+        raise rules.located(InputError("at least one output is needed"), frame)
     return [str(name) for name in given]

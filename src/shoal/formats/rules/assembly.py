@@ -1,8 +1,10 @@
-"""From targets to the columnar graph: what they need, and no more, each task behind those it needs.
+"""Builds the graph of the targets: a backward search through the rules, then a depth-first walk over the needs.
 
-The walk is depth first, without recursion, in the order needs are written; a task is added to the graph when everything
-it needs has been, so its predecessors' numbers are known. A need that is a task becomes an edge of order (`after`),
-a need that is a file an input; `shoal.core.graph` connects files by name.
+`Search` finds the definition or the rule that makes a file. It tries the rules in order and skips a rule whose needs
+are not available. `Assembly` adds exactly what the targets need, each task after its predecessors: the walk is depth
+first, without recursion, in the order in which needs are written, so the numbers of the predecessors are known when a
+task is added. A need that is a task becomes an ordering edge (`after`), a need that is a file an input;
+`shoal.core.graph` connects files by name.
 """
 
 from __future__ import annotations
@@ -16,22 +18,22 @@ from shoal.core.file_names import without_ways_up
 from shoal.core.graph import Graph, GraphBuilder
 from shoal.core.task import Action, Call
 from shoal.errors import InputError
-from shoal.formats.rules.definitions import FILE, Blame, RuleDefinitions, Run, SourcePlace
+from shoal.formats.rules.definitions import FILE, RuleDefinitions, Run, SourcePlace, UserCodeErrors
 from shoal.formats.rules.fingerprint import Fingerprints, ModuleText
 from shoal.formats.rules.needs import NO_GROUPS, NOTHING, DeferredNeeds, Groups, Needed
 from shoal.formats.rules.patterns import Match, Pattern, TemplateNames
 
-NOBODY = -1
-_HOPELESS = -2
+NO_MAKER = -1
+_UNAVAILABLE = -2
 _UNKNOWN = -3
 _OPENED = -4
-"""The name at depth d on the way down has the state `_OPEN - d`."""
+"""A name at depth d of the current search path has the state `_OPENED - d`."""
 _NEVER = 1 << 62
 
 LONGEST_NAME = 4096
-"""No file system has longer paths; stops rules whose needs grow: `{x}` from `{x}.src`."""
+"""Longest name to search for. No file system has longer paths; stops rules whose needs grow: `{x}` from `{x}.src`."""
 DEEPEST_CHAIN = 1_500_000
-"""Rules in a row. A rule that counts down without end must be stopped; honest chains of a million must not."""
+"""Maximum number of rules in a chain. Stops a rule that counts down without end, but not a real chain of a million."""
 
 
 class Instance(NamedTuple):
@@ -39,45 +41,50 @@ class Instance(NamedTuple):
 
     rule: int
     values: tuple[str, ...]
-    """Of the rule's wildcards, in their order."""
+    """Values of the rule's wildcards, in their order."""
     outs: tuple[str, ...]
     names: tuple[str, ...]
     groups: Groups
-    """What it needs, as in `Needed`."""
+    """Names by key, as in `Needed`."""
 
 
-SPENT = Instance(-1, (), (), (), NO_GROUPS)
-"""What remains of an instance that is in the graph."""
+ADDED_INSTANCE = Instance(-1, (), (), (), NO_GROUPS)
+"""Replaces an instance once it is in the graph, to free its memory."""
 
 
-class Lacking(NamedTuple):
-    """Why a rule that matches a file was passed over."""
+class SkippedRule(NamedTuple):
+    """A rule that matches a file and was skipped, with the reason."""
 
     outs: tuple[str, ...]
-    """What the rule would make."""
+    """The outputs of the rule."""
     need: str
-    """What cannot be had."""
+    """The need that is not available."""
 
 
 class _Attempt:
-    """One name on the way down: which rule is being tried, and how far its needs are known to be available."""
+    """One name of the current search path: the rule that is being tried, and how many of its needs are available."""
 
-    __slots__ = ("instance", "lacking", "low", "name", "next_pattern", "node", "position")
+    __slots__ = ("instance", "low", "name", "next_pattern", "node", "position", "skipped")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.next_pattern = 0
         self.instance: Instance | None = None
-        self.lacking: Lacking | None = None
-        """The first rule that was passed over."""
+        self.skipped: SkippedRule | None = None
+        """The first rule that was skipped."""
         self.position = 0
         self.low = _NEVER
-        """Depth of the highest name on the way down that stood in the way: a failure holds only below it."""
+        """Depth of the topmost name of the search path that caused a failure by a cycle.
+
+        The failure is certain only below that name: reached by another path, the same rule may succeed. So it is not
+        cached as long as the search is below that depth.
+        """
         self.node = _UNKNOWN
 
 
 class Search:
-    """Finds makers, and keeps what it found. Nodes are numbers of definitions, then (from `base`) of instances."""
+    """Finds the node that makes a name, and caches it. Nodes are numbers of definitions, then, from `base` on, of rule
+    instances."""
 
     def __init__(self, definitions: RuleDefinitions, exists: Callable[[str], bool]) -> None:
         self.base = len(definitions.names)
@@ -87,19 +94,19 @@ class Search:
         self._patterns: list[tuple[int, Pattern]] = [
             (number, pattern) for number, rule in enumerate(definitions.rules) for pattern in rule.patterns
         ]
-        # Most names that match no rule, such as sources, are told apart by these alone.
+        # Most names that match no rule, such as sources, are ruled out by these alone.
         self._prefixes = tuple(pattern.prefix for _, pattern in self._patterns)
         self._suffixes = tuple(pattern.suffix for _, pattern in self._patterns)
         self._states: dict[str, int] = {}
-        """The maker of each name looked into; `NOBODY` makes a source that exists."""
+        """The node that makes each searched name; `NO_MAKER` for a source that exists."""
         self._absent: dict[str, None] = {}
-        """Names that nobody makes, though a rule may have matched, and that do not exist."""
+        """Names that do not exist and that no rule can make, although a rule may match."""
         self._refusals: dict[str, InputError] = {}
-        self.passed_over: dict[str, Lacking] = {}
-        """By file that is there and so counts as a source, although a rule matches it."""
+        self.skipped_rules: dict[str, SkippedRule] = {}
+        """By existing file that is used as a source although a rule matches it."""
 
     def maker(self, name: str, consumer: Instance | None = None) -> int:
-        """The node that makes `name`, or `NOBODY`; `consumer` is who needs it, if that is a rule."""
+        """Returns the node that makes `name`, or `NO_MAKER`. `consumer` is the rule instance that needs it, if any."""
         node = self._definitions.explicit.get(name)
         if node is not None:
             return node
@@ -108,11 +115,11 @@ class Search:
             if plain != name:
                 return self.maker(plain, consumer)
         if not self._patterns:
-            return NOBODY
+            return NO_MAKER
         node = self._states.get(name)
         if node is None:
-            node = NOBODY if name in self._absent else self._search(name)
-        return node if node != _HOPELESS else self._guess(name, consumer)
+            node = NO_MAKER if name in self._absent else self._search(name)
+        return node if node != _UNAVAILABLE else self._guess(name, consumer)
 
     def _search(self, name: str) -> int:
         stack = [_Attempt(name)]
@@ -130,14 +137,15 @@ class Search:
             if not stack:
                 return attempt.node
             above = stack[-1]
-            if attempt.node == _HOPELESS:
-                self._pass_over(above)
+            if attempt.node == _UNAVAILABLE:
+                self._skip_rule(above)
                 above.low = min(above.low, attempt.low)
             else:
                 above.position += 1
 
     def _advance(self, attempt: _Attempt, depth: int) -> str | None:
-        """Goes on with an attempt until it is settled (None) or a need must be looked into first (its name)."""
+        """Continues an attempt until it is decided (returns None) or a need must be searched first (returns its
+        name)."""
         while True:
             if attempt.instance is None:
                 attempt.instance = self._next_instance(attempt)
@@ -151,10 +159,10 @@ class Search:
                 state = self._state(need)
                 if state == _UNKNOWN:
                     return self._definitions.plain(need)
-                if state < NOBODY:
+                if state < NO_MAKER:
                     if state <= _OPENED:
                         attempt.low = min(attempt.low, _OPENED - state)
-                    self._pass_over(attempt)
+                    self._skip_rule(attempt)
                     break
                 attempt.position += 1
             else:
@@ -162,11 +170,11 @@ class Search:
                 return None
 
     @staticmethod
-    def _pass_over(attempt: _Attempt) -> None:
-        """Gives up the rule that is being tried: the need that it has come to cannot be had."""
+    def _skip_rule(attempt: _Attempt) -> None:
+        """Skips the rule that is being tried, because its current need is not available."""
         instance = attempt.instance
-        if instance is not None and attempt.lacking is None:
-            attempt.lacking = Lacking(instance.outs, instance.names[attempt.position])
+        if instance is not None and attempt.skipped is None:
+            attempt.skipped = SkippedRule(instance.outs, instance.names[attempt.position])
         attempt.instance = None
 
     def _state(self, need: str) -> int:
@@ -180,29 +188,29 @@ class Search:
         if node is not None:
             return node
         if need in self._absent:
-            return _HOPELESS
+            return _UNAVAILABLE
         if need.startswith(self._prefixes) and need.endswith(self._suffixes):
             return _UNKNOWN
         if self.exists(need):
-            self._states[need] = NOBODY
-            return NOBODY
+            self._states[need] = NO_MAKER
+            return NO_MAKER
         self._absent[need] = None
-        return _HOPELESS
+        return _UNAVAILABLE
 
     def _without_rule(self, attempt: _Attempt, depth: int) -> int:
         if self.exists(attempt.name):
-            self._states[attempt.name] = NOBODY
-            if attempt.lacking is not None:
-                self.passed_over[attempt.name] = attempt.lacking
-            return NOBODY
+            self._states[attempt.name] = NO_MAKER
+            if attempt.skipped is not None:
+                self.skipped_rules[attempt.name] = attempt.skipped
+            return NO_MAKER
         if attempt.low < depth:
             del self._states[attempt.name]
         else:
-            self._states[attempt.name] = _HOPELESS
-        return _HOPELESS
+            self._states[attempt.name] = _UNAVAILABLE
+        return _UNAVAILABLE
 
     def _next_instance(self, attempt: _Attempt) -> Instance | None:
-        """The next rule that fits the name, with its needs."""
+        """Returns the next rule that matches the name, with its needs."""
         name = attempt.name
         if len(name) > LONGEST_NAME:
             return None
@@ -224,10 +232,11 @@ class Search:
         first = rule.patterns[0]
         outs = (name,) if len(rule.patterns) == 1 else tuple([pattern.fill(wildcards) for pattern in rule.patterns])
         try:
-            with Blame(definitions.texts, rule.place):
+            with UserCodeErrors(definitions.texts, rule.place):
                 needed = rule.needs.expand(Match(outs[0], outs, wildcards))
         except InputError as error:
-            # A table that does not know the name: the rule is not meant for it, unless no other is.
+            # The needs function looked the name up in a table that does not have it: the rule does not apply. The error
+            # is shown if no other rule applies.
             if not isinstance(error.__cause__, LookupError):
                 raise
             self._refusals[name] = error
@@ -241,7 +250,7 @@ class Search:
         node = self.base + len(self.instances)
         self.instances.append(instance)
         for out in instance.outs:
-            if self._states.get(out, NOBODY) < 0:
+            if self._states.get(out, NO_MAKER) < 0:
                 self._states[out] = node
         return node
 
@@ -258,23 +267,25 @@ class Search:
         if instance is None or growing:
             self._states.pop(name, None)
             self._absent[name] = None
-            return NOBODY
+            return NO_MAKER
         return self._settle(instance)
 
     def _endless(self, attempt: _Attempt) -> InputError:
         assert attempt.instance is not None
         rule = self._definitions.rules[attempt.instance.rule]
-        error = InputError(f"the rule for {rule.patterns[0].text!r} leads to itself without end, at {attempt.name!r}")
-        return self._definitions.placed(error, rule.place)
+        error = InputError(
+            f"the rule for {rule.patterns[0].text!r} needs itself in an endless chain, at {attempt.name!r}"
+        )
+        return self._definitions.located(error, rule.place)
 
 
 class FunctionCalls:
-    """Makes calls; what depends on the function alone is worked out once."""
+    """Builds the `Call` of each task that runs a function; the part that depends on the function alone is cached."""
 
     def __init__(self, modules: ModuleText) -> None:
         self._fingerprints = Fingerprints(modules)
         self._plain: dict[int, Call] = {}
-        """By `id(function)`; the calls keep the functions alive."""
+        """By `id(function)`. The calls keep the functions alive, so that an id is never reused."""
 
     def make(self, function: Callable[..., object], names: TemplateNames) -> Call:
         plain = self._plain.get(id(function))
@@ -293,7 +304,8 @@ class FunctionCalls:
 
 
 def wants_task(function: Callable[..., object]) -> bool:
-    """Whether it takes a parameter without default; `lambda i=i: ...` keeps its own."""
+    """Whether the function has a parameter without default; `lambda i=i: ...` has none and is called without the
+    task."""
     required, keywords = required_parameters(function)
     if required > 1 or keywords:
         name = getattr(function, "__name__", "the function")
@@ -305,16 +317,16 @@ def wants_task(function: Callable[..., object]) -> bool:
 
 
 def required_parameters(function: Callable[..., object]) -> tuple[int, int]:
-    """How many positional and keyword-only parameters have no default."""
+    """Returns the numbers of positional and of keyword-only parameters without default."""
     if isinstance(function, FunctionType):
         code = function.__code__
         keywords = code.co_kwonlyargcount - len(function.__kwdefaults__ or {})
         return code.co_argcount - len(function.__defaults__ or ()), keywords
-    import inspect  # costs milliseconds, and is needed for unusual callables only
+    import inspect  # takes milliseconds to import, needed for unusual callables only
 
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without signature
         return 0, 0
     required = [one.kind for one in parameters if one.default is one.empty]
     keywords = required.count(inspect.Parameter.KEYWORD_ONLY)
@@ -324,11 +336,11 @@ def required_parameters(function: Callable[..., object]) -> tuple[int, int]:
 
 _OPEN, _DONE = 1, 2
 _SOURCE = -1
-"""Number of a file that was declared without anything to run: it is no task."""
+"""Task number of a file that is declared without an action: it has no task."""
 
 
 class Assembly:
-    """Builds one graph."""
+    """Builds the graph of some targets from the definitions."""
 
     def __init__(self, definitions: RuleDefinitions, search: Search, modules: ModuleText = str) -> None:
         self._definitions = definitions
@@ -339,10 +351,10 @@ class Assembly:
         self._numbers = array("i", [_SOURCE]) * search.base
         self._expanded: dict[int, Needed] = {}
         self._folders: dict[str, tuple[str, int]] = {}
-        """By directory that holds sources, one of them and a node that needs it."""
+        """By directory with sources: one of the sources and a node that needs it."""
 
     def build(self, targets: Sequence[int]) -> tuple[Graph, list[int]]:
-        """The graph of everything the target nodes need, and the targets' task numbers."""
+        """Returns the graph of everything the target nodes need, and the task numbers of the targets."""
         for target in targets:
             self._visit(target)
         if self._folders:
@@ -351,7 +363,7 @@ class Assembly:
         return self._builder.build(), [number for number in numbers if number != _SOURCE]
 
     def _visit(self, target: int) -> None:
-        """Adds what the target needs, then the target."""
+        """Adds everything the target needs, then the target."""
         self._make_room(target)
         states = self._states
         if states[target] == _DONE:
@@ -362,10 +374,10 @@ class Assembly:
         while path:
             node = path[-1]
             names = self._names(node)
-            child = NOBODY
+            child = NO_MAKER
             if positions[-1] < len(names):
                 child, positions[-1] = self._next_child(node, names, positions[-1])
-            if child == NOBODY:
+            if child == NO_MAKER:
                 self._add(node, names)
                 path.pop()
                 positions.pop()
@@ -377,16 +389,16 @@ class Assembly:
             positions.append(0)
 
     def _make_room(self, node: int) -> None:
-        """Rule instances are found while we walk, so the columns grow."""
+        """Grows the columns up to `node`: rule instances are found during the walk."""
         missing = node + 1 - len(self._states)
         if missing > 0:
             self._states.extend(bytes(missing))
             self._numbers.extend([_SOURCE] * missing)
 
     def _next_child(self, node: int, names: Sequence[str], position: int) -> tuple[int, int]:
-        """The next maker among the needs that is not in the graph yet, and the position behind it.
+        """Returns the next node among the needs that is not in the graph yet, and the position after it.
 
-        Makers that need nothing themselves are added on the way.
+        Nodes without needs are added immediately.
         """
         search, states, needs = self._search, self._states, self._definitions.needs
         base = search.base
@@ -395,7 +407,7 @@ class Assembly:
             child = search.maker(names[place], consumer)
             if child >= base:
                 self._make_room(child)
-            if child == NOBODY:
+            if child == NO_MAKER:
                 directory = names[place].rpartition("/")[0] if "/" in names[place] else ""
                 if directory:
                     self._folders.setdefault(directory, (names[place], node))
@@ -407,34 +419,38 @@ class Assembly:
             if child >= base or needs[child] is not None:
                 return child, place + 1
             self._add(child, ())
-        return NOBODY, len(names)
+        return NO_MAKER, len(names)
 
     def _refuse_other_name(self, name: str, node: int) -> None:
-        """As the graph does for files that are in it: here the other one may be none that the targets need."""
+        """Refuses a name that may be another name of a defined file.
+
+        The graph checks the files in it; this covers defined files that the targets do not need.
+        """
         other = without_ways_up(self._definitions.plain(name))
         if other in self._definitions.explicit:
             error = InputError(f"{name!r} may be another name of {other!r}", remedy="write the file's name in one way")
-            raise self._definitions.placed(error, self._place(node))
+            raise self._definitions.located(error, self._place(node))
 
     def _refuse_parts(self) -> None:
-        """A need that nobody makes by its name, and that lies in a directory that a task makes, is no source."""
+        """Refuses a source inside a directory that a task makes as a whole: without an edge, the file may not exist
+        yet."""
         graph, definitions = self._builder.graph, self._definitions
         made = {graph.file_names[file] for file in graph.outputs} if self._search.instances else ()
         for directory, (name, node) in self._folders.items():
             above = definitions.plain(directory)
             while above:
-                maker = definitions.explicit.get(above, NOBODY)
-                is_made = maker != NOBODY and definitions.kinds[maker] == FILE and definitions.runs[maker] is not None
+                maker = definitions.explicit.get(above, NO_MAKER)
+                is_made = maker != NO_MAKER and definitions.kinds[maker] == FILE and definitions.runs[maker] is not None
                 if is_made or above in made:
                     error = InputError(
                         f"{name!r} is part of {above!r}, which a task makes as a whole",
                         remedy=f"need {above!r}, or name {name!r} as one more output of that task",
                     )
-                    raise definitions.placed(error, self._place(node))
+                    raise definitions.located(error, self._place(node))
                 above = above.rpartition("/")[0]
 
     def _names(self, node: int) -> Sequence[str]:
-        """What a node needs, by full name."""
+        """Returns the full names of a node's needs."""
         if node >= self._search.base:
             return self._search.instances[node - self._search.base].names
         column = self._definitions.needs[node]
@@ -445,7 +461,7 @@ class Assembly:
         return (column,) if type(column) is str else column  # type: ignore[return-value]
 
     def _expand(self, node: int) -> Needed:
-        """The needs of a definition that has functions or keys among them, or stands in a namespace."""
+        """Returns the needs of a definition that has functions or keys among its needs, or is in a namespace."""
         known = self._expanded.get(node)
         if known is not None:
             return known
@@ -453,7 +469,7 @@ class Assembly:
         column = definitions.needs[node]
         if isinstance(column, DeferredNeeds):
             match = Match(definitions.names[node], definitions.outputs(node), {})
-            with Blame(definitions.texts, definitions.places.of(node)):
+            with UserCodeErrors(definitions.texts, definitions.places.of(node)):
                 needed = column.expand(match)
         elif column is None:
             needed = NOTHING
@@ -466,7 +482,7 @@ class Assembly:
         return needed
 
     def _split(self, names: Sequence[str]) -> tuple[list[str], list[int]]:
-        """Files among the names, and the numbers of the tasks among them."""
+        """Splits names into files and task numbers."""
         explicit, kinds, numbers = self._definitions.explicit, self._definitions.kinds, self._numbers
         inputs: list[str] = []
         after: list[int] = []
@@ -486,7 +502,7 @@ class Assembly:
             self._add_definition(node, names)
         else:
             self._add_instance(node, self._search.instances[node - base])
-            self._search.instances[node - base] = SPENT
+            self._search.instances[node - base] = ADDED_INSTANCE
         self._states[node] = _DONE
 
     def _add_definition(self, node: int, names: Sequence[str]) -> None:
@@ -517,8 +533,8 @@ class Assembly:
     def _add_instance(self, node: int, instance: Instance) -> None:
         rule = self._definitions.rules[instance.rule]
         if rule.run is None:
-            error = InputError(f"the rule for {rule.patterns[0].text!r} has nothing to run", remedy="give it run=")
-            raise self._definitions.placed(error, rule.place)
+            error = InputError(f"the rule for {rule.patterns[0].text!r} has no action", remedy="give it run=")
+            raise self._definitions.located(error, rule.place)
         inputs, after = self._split(instance.names)
         outs = instance.outs
         wildcards = dict(zip(rule.patterns[0].wildcards, instance.values, strict=True))
@@ -541,12 +557,12 @@ class Assembly:
                 return self._calls.make(run, names)
             return run.command(names)
         except InputError as error:
-            raise self._definitions.placed(error, self._place(node)) from None
+            raise self._definitions.located(error, self._place(node)) from None
 
     def _cycle(self, node: int, path: Sequence[int]) -> InputError:
         shown = " needs ".join(self._describe(one) for one in path[path.index(node) :])
         error = InputError(f"the tasks form a cycle: {shown}", remedy="remove one of these needs")
-        return self._definitions.placed(error, self._place(node))
+        return self._definitions.located(error, self._place(node))
 
     def _place(self, node: int) -> SourcePlace:
         if node < self._search.base:

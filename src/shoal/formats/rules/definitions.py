@@ -1,8 +1,8 @@
-"""The definitions of a rules file, in columns: a million calls of `task` must cost seconds and megabytes.
+"""The tasks, files and rules that a rules file defines, stored in columns, and the source lines of all definitions.
 
-An explicit definition (`task`, `file`) is a number; its name, needs, action, profile and place stand in columns. Rules
-are few and are objects. Everything is checked here, when it is defined, so that the error names the user's line. What
-follows from the definitions is left to `search` and `assemble`.
+An explicit definition (`task`, `file`) is a number; its name, needs, action, profile and place are kept in columns, so
+that a million calls of `task` cost seconds and megabytes. Rules are few, so they are objects. Each definition is
+checked when it is made, so that an error names the user's line. `shoal.formats.rules.assembly` builds the graph.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SourcePlaces:
         self._offsets = array("i")
         self._origins = array("i")
         self._codes: list[tuple[CodeType, CodeType | None, int]] = []
-        """Code of the definition, and for code outside the main file the calling code and offset in it."""
+        """Code object of the definition. For code outside the main file: also the calling code and its offset."""
         self._numbers: dict[tuple[int, int, int], int] = {}
         self._last_code: CodeType | None = None
         self._last_number = 0
@@ -48,7 +48,7 @@ class SourcePlaces:
         self._main_lines: dict[tuple[int, int], int] = {}
 
     def add(self, frame: FrameType) -> None:
-        """Keeps the place of the next definition."""
+        """Stores the place of the next definition."""
         code = frame.f_code
         if code is not self._last_code:
             self._last_number = self._origin(frame)
@@ -80,7 +80,7 @@ class SourcePlaces:
         return SourcePlace(code.co_filename, line, line if code.co_filename == self._source else 0)
 
     def main_line(self, number: int) -> int:
-        """As `of(number).main_line`, remembered for the instruction."""
+        """Same as `of(number).main_line`, cached per instruction."""
         key = (self._origins[number], self._offsets[number])
         line = self._main_lines.get(key)
         if line is None:
@@ -96,15 +96,15 @@ class SourcePlaces:
 
 
 def place_of(frame: FrameType, source: str) -> SourcePlace:
-    """The place of a frame at once, for the few things that need it: rules and errors."""
+    """Returns the place of a frame. Definitions use `SourcePlaces` instead, which finds the line only on demand."""
     outer: FrameType | None = frame
     while outer is not None and outer.f_code.co_filename != source:
         outer = outer.f_back
     return SourcePlace(frame.f_code.co_filename, frame.f_lineno, outer.f_lineno if outer is not None else 0)
 
 
-class Blame:
-    """A context in which the user's code runs: whatever it raises becomes an `InputError` at its own innermost line."""
+class UserCodeErrors:
+    """Context manager around the user's code: turns any exception into an `InputError` at the innermost user line."""
 
     def __init__(self, texts: Mapping[str, str], place: SourcePlace | None = None) -> None:
         self._texts = texts
@@ -132,10 +132,10 @@ class Blame:
         if isinstance(error, InputError):
             message, remedy = error.message, error.remedy
         elif isinstance(error, SystemExit):
-            message = f"the file ended itself with sys.exit({error.code!r})"
+            message = f"the file called sys.exit({error.code!r})"
         else:
-            said = " ".join(str(error).split())
-            message = f"{type(error).__name__}: {said}" if said else type(error).__name__
+            details = " ".join(str(error).split())
+            message = f"{type(error).__name__}: {details}" if details else type(error).__name__
         return InputError(message, file=file, line=line, remedy=remedy, text=line_text(self._texts, file, line))
 
     def _innermost(self, trace: TracebackType | None) -> tuple[str | None, int | None]:
@@ -148,7 +148,7 @@ class Blame:
 
 
 def line_text(texts: Mapping[str, str], file: str | None, line: int | None) -> str | None:
-    """The user's own line, if the file's text is known."""
+    """Returns the text of a line, or None if the file's text is not known."""
     if file is None or line is None or file not in texts:
         return None
     lines = texts[file].splitlines()
@@ -175,14 +175,14 @@ class PatternRule(NamedTuple):
 
 
 class RuleDefinitions:
-    """Everything one rules file, and what it includes, has defined."""
+    """All definitions of one rules file and of the files it includes."""
 
     def __init__(self, source: str, relative: Relative | None = None) -> None:
         self.source = source
         self.relative = relative
         """Shortens absolute names of files below the workflow's directory."""
         self.texts: dict[str, str] = {}
-        """The text of each file that was read, by the name used in messages."""
+        """The text of each loaded file, by the name used in messages."""
         self.names: list[str] = []
         self.kinds = bytearray()
         self.needs: list[Column] = []
@@ -191,16 +191,16 @@ class RuleDefinitions:
         self.profiles = RuleProfiles()
         self.places = SourcePlaces(source)
         self.more_outputs: dict[int, tuple[str, ...]] = {}
-        """All outputs of those files that are made together with others."""
+        """By definition with more than one output: all its outputs."""
         self.scopes: dict[int, str] = {}
         self.descriptions: dict[int, str] = {}
         self.explicit: dict[str, int] = {}
-        """From names of tasks and of explicitly defined files to the definition."""
+        """Definition number by name, for tasks and explicitly defined files."""
         self.rules: list[PatternRule] = []
         self.scope = ""
         self.has_functions = False
         self._with_shell: set[int] = set()
-        """Definitions, and rules as negative numbers, that say which shell and wait for what they run."""
+        """Definitions that have `shell=` but nothing to run yet; rules are negative numbers."""
 
     def add(
         self, kind: int, name: str, needs: object, run: object, options: Mapping[str, object], frame: FrameType
@@ -212,12 +212,12 @@ class RuleDefinitions:
             raise self._defined_twice(name, frame)
         try:
             column = needs if needs is None or (type(needs) is str and needs) else simplify(needs)
-            # The usual case is not worth a call: this is done for every definition.
+            # The usual case avoids the calls: this runs once per definition.
             usual = not options and type(run) is str and self.profiles.shell is STRICT
             profile = 0 if usual else self._profile(options, run)
             action = run if type(run) is str and "{" not in run else self._action(run, (), frame)
         except InputError as error:
-            raise self.placed(error, frame) from None
+            raise self.located(error, frame) from None
         if "shell" in options and type(run) is not str:
             self._check_shell(len(self.names), run, frame)
         number = len(self.names)
@@ -235,7 +235,7 @@ class RuleDefinitions:
     def add_file(
         self, outputs: Sequence[str], needs: object, run: object, options: Mapping[str, object], frame: FrameType
     ) -> int:
-        """Adds a file, or several that are made together."""
+        """Adds a file, or several files that are made together."""
         for place, name in enumerate(outputs):
             if name in self.explicit or name in outputs[:place]:
                 raise self._defined_twice(name, frame)
@@ -246,7 +246,10 @@ class RuleDefinitions:
         return number
 
     def add_directory(self, name: str, frame: FrameType) -> str:
-        """Adds a directory unless it is there; it is waited for like a task, for its time stamp means nothing."""
+        """Adds a directory unless it is defined already.
+
+        Tasks wait for it like for a task, not like for a file: the time stamp of a directory changes with its entries.
+        """
         number = self.explicit.get(name)
         if number is None or self.kinds[number] != DIRECTORY:
             number = self.add(DIRECTORY, name, None, "", {"shell": STRICT}, frame)
@@ -274,18 +277,18 @@ class RuleDefinitions:
             wanted = prepare(needs, lambda text: self._needs_template(text, wildcards, frame))
             action = self._action(run, wildcards, frame)
         except InputError as error:
-            raise self.placed(error, frame) from None
+            raise self.located(error, frame) from None
         if "shell" in options and type(run) is not str:
             self._check_shell(-len(self.rules) - 1, run, frame)
         self.rules.append(PatternRule(patterns, wanted, action, profile, self.scope, place_of(frame, self.source)))
         return len(self.rules) - 1
 
     def plain(self, name: str) -> str:
-        """The name under which a file is known, however it is written here."""
+        """Returns the normalized form of a file name."""
         return plain_name(name, self.relative)
 
-    def name_plainly(self) -> None:
-        """Makes every file and directory known under its plain name; called when everything is defined."""
+    def normalize_names(self) -> None:
+        """Makes every file and directory known under its normalized name; called after all definitions."""
         if not has_odd_names(self.names) and not any(map(has_odd_names, self.more_outputs.values())):
             return
         for number, kind in enumerate(self.kinds):
@@ -303,41 +306,41 @@ class RuleDefinitions:
     def _also_defined(self, name: str, number: int) -> InputError:
         other = self.explicit[name]
         if other == number:
-            return self.placed(InputError(f"{name!r} is named twice among the outputs"), self.places.of(number))
+            return self.located(InputError(f"{name!r} appears twice among the outputs"), self.places.of(number))
         return self._defined_at(name, *sorted((other, number)))
 
     def set_function(self, number: int, function: Function) -> None:
         """Gives a definition made without `run=` the function it decorates."""
         if self.runs[number] is not None:
-            raise self.placed(InputError(f"{self.names[number]!r} already runs something"), self.places.of(number))
+            raise self.located(InputError(f"{self.names[number]!r} already has an action"), self.places.of(number))
         if number in self._with_shell:
-            raise self.placed(InputError(SHELL_OF_FUNCTION, remedy=_NO_SHELL), self.places.of(number))
+            raise self.located(InputError(SHELL_OF_FUNCTION, remedy=_NO_SHELL), self.places.of(number))
         self.runs[number] = function
         self._describe(number, function)
 
     def set_rule_function(self, number: int, function: Function) -> None:
-        """As `set_function`, for a rule."""
+        """Same as `set_function`, for a rule."""
         rule = self.rules[number]
         if rule.run is not None:
-            raise self.placed(InputError(f"the rule for {rule.patterns[0].text!r} already runs something"), rule.place)
+            raise self.located(InputError(f"the rule for {rule.patterns[0].text!r} already has an action"), rule.place)
         if -number - 1 in self._with_shell:
-            raise self.placed(InputError(SHELL_OF_FUNCTION, remedy=_NO_SHELL), rule.place)
+            raise self.located(InputError(SHELL_OF_FUNCTION, remedy=_NO_SHELL), rule.place)
         self.rules[number] = rule._replace(run=function)
         self.has_functions = True
 
     def _profile(self, options: Mapping[str, object], run: object) -> int:
-        if isinstance(run, (list, tuple)):  # a chosen shell may quote in another way, or be none
+        if isinstance(run, (list, tuple)):  # another shell may quote differently, or not be a shell at all
             options = {"shell": STRICT, **options}
         return self.profiles.number(options) if options or self.profiles.shell != STRICT else 0
 
     def _check_shell(self, number: int, run: object, frame: FrameType) -> None:
-        """A shell is for the text of a command; a definition that gets its function later is remembered."""
+        """Refuses `shell=` unless the action is a command text. A definition without action is checked later."""
         if isinstance(run, (list, tuple)):
-            raise self.placed(
+            raise self.located(
                 InputError("shell= is for a command given as text, and this one is a list of words"), frame
             )
         if run is not None:
-            raise self.placed(InputError(SHELL_OF_FUNCTION, remedy=_NO_SHELL), frame)
+            raise self.located(InputError(SHELL_OF_FUNCTION, remedy=_NO_SHELL), frame)
         self._with_shell.add(number)
 
     def outputs(self, number: int) -> tuple[str, ...]:
@@ -346,7 +349,7 @@ class RuleDefinitions:
         return self.more_outputs.get(number) or (self.names[number],)
 
     def in_scope(self, name: str, scope: str) -> str:
-        """The full name of what `name` means inside a namespace: the innermost task of that name, else itself."""
+        """Resolves `name` inside a namespace: returns the innermost task of that name, else the name itself."""
         while scope:
             number = self.explicit.get(f"{scope}:{name}")
             if number is not None:
@@ -379,8 +382,8 @@ class RuleDefinitions:
                     raise InputError(f"needs cannot refer to itself in {text!r}")
         return template
 
-    def placed(self, error: InputError, where: FrameType | SourcePlace) -> InputError:
-        """The error with the place and the user's line, unless it already has a place."""
+    def located(self, error: InputError, where: FrameType | SourcePlace) -> InputError:
+        """Returns the error with file, line and text of the line, unless it already has them."""
         if error.file is not None:
             return error
         place = where if isinstance(where, SourcePlace) else place_of(where, self.source)
@@ -390,7 +393,7 @@ class RuleDefinitions:
     def _defined_twice(self, name: str, frame: FrameType) -> InputError:
         number = self.explicit.get(name)
         if number is None:
-            return self.placed(InputError(f"{name!r} is named twice among the outputs"), frame)
+            return self.located(InputError(f"{name!r} appears twice among the outputs"), frame)
         return self._defined_at(name, number, place_of(frame, self.source))
 
     def _defined_at(self, name: str, number: int, again: int | SourcePlace) -> InputError:
@@ -398,11 +401,11 @@ class RuleDefinitions:
         here = self.places.of(again) if isinstance(again, int) else again
         where = f"line {first.line}" if first.file == here.file else f"{first.file}, line {first.line}"
         error = InputError(f"{name!r} is already defined ({where})", remedy="rename or remove one of them")
-        return self.placed(error, here)
+        return self.located(error, here)
 
 
 def value_of(word: str, frame: FrameType, in_shell: bool) -> str:
-    """The text of a plain variable that the definition's line can see."""
+    """Returns the text of a variable that is visible at the line of the definition."""
     for names in (frame.f_locals, frame.f_globals):
         if word not in names:
             continue
@@ -417,6 +420,6 @@ def value_of(word: str, frame: FrameType, in_shell: bool) -> str:
             remedy=f"write {{{{{word}}}}} if the braces are meant literally",
         )
     raise InputError(
-        f"{{{word}}} names neither a wildcard nor a variable of this file",
+        f"{{{word}}} is neither a wildcard nor a variable of this file",
         remedy=f"write {{{{{word}}}}} if the braces are meant literally",
     )

@@ -1,18 +1,18 @@
-"""A digest of a Python function that changes when the function, or something that it uses, is edited.
+"""Fingerprints of Python functions: a digest that changes when the function, or anything that it uses, is edited.
 
-It covers bytecode, constants and defaults, what the function closes over, and every global that it or its helpers look
-up: functions and classes with their methods, attributes and bases, and values of any kind. A module counts by what
-`modules` says of it (`shoal.execution.rules_loader` reads its source), an object by what pickling it would say. Code
-whose module cannot be found is looked into like that of the rules file. Line numbers and file names are left out, so
-moving a function keeps its digest.
+The digest covers bytecode, constants, defaults, closures, and every global that the function or its helpers look up:
+functions, classes with their methods, attributes and bases, and values of any kind. A module is represented by the text
+that `modules` returns for it (`shoal.execution.rules_loader` reads its source), an object by what pickle would store.
+Code whose module cannot be found is inspected like the code of the rules file. Line numbers and file names are left
+out, so moving a function does not change its digest.
 
-The digest is the same in every process: no hash order and no memory address gets into it, and of objects that belong to
-one process (locks, open files, threads) only the type counts: most cannot be pickled anyhow. Another version of Python
-may give another digest.
+The digest is the same in every process: it contains no hash order and no memory address. Of objects that belong to one
+process (locks, open files, threads) only the type counts; most cannot be pickled anyway. Another version of Python may
+give another digest.
 
-Theory of operation. A walk visits what can be reached from a value, without recursion: what has an identity (functions,
-classes, lists, dictionaries, objects) is numbered when it is met first, and its lines follow in the order of the
-numbers. What functions have in common is walked once per run: the digest of each global is kept.
+Theory of operation. A walk visits everything that can be reached from a value, without recursion. Values with an
+identity (functions, classes, lists, dictionaries, objects) are numbered at the first visit, and their lines follow in
+the order of the numbers. What several functions use is walked once per run: the digest of each global is cached.
 """
 
 from __future__ import annotations
@@ -37,100 +37,103 @@ from types import (
 from typing import Any, TypeAlias
 
 ModuleText: TypeAlias = Callable[[str], str]
-"""From a module's name to a text that changes when the module does; empty if there is no such module. Also from the
-absolute path of a file that was loaded under a name by which it cannot be found; empty if it is not of the project."""
+"""Maps a module's name to a text that changes with the module; empty if there is no such module.
+
+Also maps the absolute path of a file that was loaded under a name by which it cannot be found; empty if the file is not
+in the project."""
 
 _KIND_FLAGS = 0x2AC
-"""Of `co_flags`: *args, **kwargs, generator, coroutine, async generator. The others say how it was compiled."""
+"""Bits of `co_flags`: *args, **kwargs, generator, coroutine, async generator. The other bits depend on compilation."""
 _GENERATORS = {"random": "_inst", "numpy.random.mtrand": "_rand"}
-"""By module: the name of the generator behind its functions."""
+"""By module: the name of the global random generator whose methods are the module's functions."""
 _FLAGS_OF_CLASSES, _MADE_BY_PYTHON = 0x300, 0x200
-"""Of a class's `__flags__`: that it was made at run time, and may be changed. Most classes written in C may not."""
+"""Bits of a class's `__flags__`: created at run time, and mutable. Most classes written in C are immutable."""
 _PLAIN = frozenset({str, int, float, complex, bool, bytes, type(None), type(...), type(NotImplemented), range})
 _VIEWS: tuple[Any, ...] = type({}.keys()), type({}.values()), type({}.items())
-"""What cannot be pickled, and consists of what can."""
+"""Views of dictionaries: they cannot be pickled, but their elements can."""
 _CACHED = type(functools.lru_cache(len))
 # fmt: off
 _OF_THE_PROCESS = frozenset({
     "_thread", "_weakref", "_weakrefset", "asyncio", "concurrent", "contextvars", "mmap", "multiprocessing", "select",
     "selectors", "socket", "sqlite3", "ssl", "tempfile", "weakref",
 })
-"""Packages whose objects belong to one process, but for those of `_VALUES`."""
+"""Packages whose objects belong to one process, except those of the types in `_VALUES`."""
 _ALSO_OF_THE_PROCESS = frozenset({
     "ctypes.CDLL", "ctypes.PyDLL", "logging.Manager", "os._Environ", "subprocess.Popen", "threading.Thread",
     "threading.Timer", "threading._DummyThread", "threading._MainThread", "threading._RLock",
 })
-"""Types elsewhere whose objects can be pickled, or nearly so, and hold numbers that differ in each process."""
+"""Other types whose objects (nearly) can be pickled, but contain numbers that differ in each process."""
 _VALUES = (Enum, BaseException, tuple)
 _COPIED = (list, tuple, dict, str)
-"""Of our own objects only these hold what the user has said."""
+"""Of objects of Shoal's classes, only subclasses of these contain values from the user."""
 _NOT_OF_A_CLASS = frozenset({
     "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__", "__static_attributes__",
     "__abstractmethods__", "_abc_impl", "__dataclass_params__",
 })
-"""What stands in the namespace of a class and follows from the rest, or does not matter."""
+"""Entries of a class's namespace that follow from the rest, or do not matter."""
 # fmt: on
 _FIELDS = "__dataclass_fields__"
 _RULES = "shoal_rules"
 _STEPS = 8
-"""So far members of a set are looked into where they look alike at first."""
+"""Maximum number of references to follow from a member of a set, to distinguish it from other members."""
 _DEPTH = 2
-"""So many sets within each other are walked member by member where these still look alike; within them they are
-counted."""
+"""Maximum nesting of sets whose indistinguishable members are walked one by one; deeper ones are only counted."""
 _MANY = 200
-"""So many members, at most, are walked by themselves during one walk; each may lead to everything else."""
+"""Maximum number of members of sets that are walked one by one during one walk: each may lead to everything else."""
 
 
 def fingerprint(function: Callable[..., object]) -> str:
-    """32 hexadecimal digits for anything callable."""
+    """Returns the fingerprint of a callable, 32 hexadecimal digits."""
     return Fingerprints().of(function)
 
 
 class Fingerprints:
-    """Fingerprints of many functions, which may share most of what they use."""
+    """Fingerprints of many functions, with a cache of the digests of everything that they share."""
 
     def __init__(self, modules: ModuleText = str) -> None:
         self.modules = modules
         self._names: dict[int, _Names] = {}
         self._known: dict[tuple[int, int], str] = {}
-        self._looks: dict[tuple[int, int], str] = {}
-        self._kept: list[object] = []
-        """Everything that is known by its `id`, which must not become that of something else."""
+        self._summaries: dict[tuple[int, int], str] = {}
+        self._alive: list[object] = []
+        """Keeps alive everything that is cached by its `id`, so that no id is reused."""
 
     def of(self, function: object) -> str:
-        """The digest of a function, from its own lines and the digests of what it refers to."""
+        """Returns the digest of a function, made of its own lines and the digests of what it refers to."""
         return _digest(_Walk(self, function, self.token).lines())
 
     def token(self, value: object, depth: int = _DEPTH) -> str:
-        """The digest of anything; `depth` is that of sets that may still be looked into."""
+        """Returns the digest of any value; `depth` is the remaining nesting of sets, see `_DEPTH`."""
         found = self._known.get((id(value), depth))
         if found is None:
             found = self._known[id(value), depth] = _digest(_Walk(self, value, depth=depth).lines())
-            self._kept.append(value)
+            self._alive.append(value)
         return found
 
-    def look(self, value: object, steps: int) -> str:
-        """What lies so many steps from a value at most, without the order of sets."""
+    def summary(self, value: object, steps: int) -> str:
+        """Returns a description of everything at most `steps` references away, independent of the order of sets."""
         plain = _flat(value)
         if plain is not None:
             return plain
         if not steps or isinstance(value, (type, ModuleType)):
-            return _look(value)
-        found = self._looks.get((id(value), steps))
+            return _summary(value)
+        found = self._summaries.get((id(value), steps))
         if found is None:
-            looks = [self.look(part, steps - 1) for part in _inside(value)]
+            summaries = [self.summary(part, steps - 1) for part in _inside(value)]
             if isinstance(value, (set, frozenset)):
-                looks.sort()
-            found = self._looks[id(value), steps] = _digest(iter((type(value).__qualname__, *looks)))
-            self._kept.append(value)
+                summaries.sort()
+            found = self._summaries[id(value), steps] = _digest(iter((type(value).__qualname__, *summaries)))
+            self._alive.append(value)
         return found
 
     def of_module(self, module: ModuleType) -> str:
         return self.of_code(module.__name__, module.__dict__)
 
     def of_code(self, name: str, names: Mapping[str, object]) -> str:
-        """What stands for the module of this name and with these globals: by its file if another one, or none, has the
-        name."""
+        """Returns the text that represents the module with this name and these globals.
+
+        Uses the file of the module if no module, or another one, is registered under the name.
+        """
         found = sys.modules.get(name)
         file = names.get("__file__")
         if isinstance(file, str) and file.startswith("/") and getattr(found, "__dict__", None) is not names:
@@ -138,7 +141,10 @@ class Fingerprints:
         return self.modules(name)
 
     def of_class(self, kind: type) -> str:
-        """What stands for the module of a class; empty if its module has no such class, so that it is looked into."""
+        """Returns the text that represents the module of a class.
+
+        Empty if its module does not contain the class: the class itself is inspected then.
+        """
         names = _globals_of(kind)
         if not names and kind.__flags__ & _FLAGS_OF_CLASSES == _MADE_BY_PYTHON and not _is_in_its_module(kind):
             return ""
@@ -148,7 +154,7 @@ class Fingerprints:
         found = self._names.get(id(code))
         if found is None:
             found = self._names[id(code)] = _Names(code)
-            self._kept.append(code)
+            self._alive.append(code)
         return found
 
 
@@ -160,15 +166,15 @@ def _digest(lines: Iterator[str]) -> str:
 
 
 class _Names:
-    """What a code object, and those in it, look up outside of themselves."""
+    """The global names and imports that a code object, including nested ones, uses."""
 
     def __init__(self, code: CodeType) -> None:
-        import dis  # a few milliseconds, for rules files with functions only
+        import dis  # takes milliseconds to import, needed for rules files with functions only
 
         looked_up: dict[str, None] = {}
         imported: dict[str, None] = {}
         self.everything: dict[str, None] = {}
-        """Also names of attributes."""
+        """All names in the code, including names of attributes."""
         codes = [code]
         for current in codes:  # grows while we walk it
             parts: list[str] = []
@@ -189,27 +195,27 @@ class _Names:
 
 
 class _Walk:
-    """One walk over what can be reached from a value."""
+    """One walk over everything that can be reached from a value."""
 
     def __init__(
         self, shared: Fingerprints, value: object, token: Callable[[object], str] | None = None, depth: int = _DEPTH
     ) -> None:
-        """With `token` only the lines of the value itself are made here; it gives what stands for the others."""
+        """With `token`, yields the lines of the value itself only, and `token` represents the values it refers to."""
         self._shared = shared
         self._depth = depth
-        self._apart = 0
-        """Members of sets that were walked by themselves."""
+        self._walked_alone = 0
+        """Number of members of sets that were walked one by one."""
         self._numbers = {id(value): 0}
-        self._waiting = [value]
-        """Also keeps alive what is known by its `id`."""
-        self._elsewhere = token
+        self._pending = [value]
+        """Values to visit. Also keeps alive everything that is numbered by its `id`."""
+        self._token_of_others = token
 
     def lines(self) -> Iterator[str]:
-        for value in self._waiting:  # grows while we walk it
+        for value in self._pending:  # grows while we walk it
             yield from self._lines(value)
 
     def _token(self, value: object) -> str:
-        """What stands for a value in the lines of another."""
+        """Returns the text that represents a value in the lines of another value."""
         if type(value) in _PLAIN:
             return f"{type(value).__name__} {value!r}"
         if type(value) is tuple:
@@ -218,18 +224,20 @@ class _Walk:
             return "\n".join(self._code(value))
         if isinstance(value, (set, frozenset)) and type(value) in (set, frozenset):
             return self._set(value)
-        if self._elsewhere is not None:
-            return self._elsewhere(value)
+        if self._token_of_others is not None:
+            return self._token_of_others(value)
         number = self._numbers.get(id(value))
         if number is None:
-            number = self._numbers[id(value)] = len(self._waiting)
-            self._waiting.append(value)
+            number = self._numbers[id(value)] = len(self._pending)
+            self._pending.append(value)
         return f"#{number}"
 
     def _set(self, value: set[object] | frozenset[object]) -> str:
-        """Without the order, which differs from process to process: members are ordered by how they look. Those that
-        look alike as far as one may look are walked each by itself, and their digests sorted. As objects may lead back
-        to the set, that has an end somewhere."""
+        """Returns the text of a set, independent of its order, which differs from process to process.
+
+        Members are ordered by their summaries. Members with equal summaries are walked one by one and their digests
+        sorted. This is limited (`_DEPTH`, `_MANY`), because members may refer to the set.
+        """
         flat: list[str] = []
         others: dict[str, list[object]] = {}
         for item in value:
@@ -237,7 +245,7 @@ class _Walk:
             if text is not None:
                 flat.append(text)
             else:
-                others.setdefault(_look(item), []).append(item)
+                others.setdefault(_summary(item), []).append(item)
         for key in sorted(others):
             if len(others[key]) == 1:
                 flat.append(self._token(others[key][0]))
@@ -246,16 +254,16 @@ class _Walk:
         return f"{type(value).__name__} {len(value)}: {', '.join(sorted(flat))}"
 
     def _alike(self, members: list[object]) -> Iterator[str]:
-        """What stands for members of a set that look alike at first."""
-        looks: dict[str, list[object]] = {}
+        """Yields the texts of members of a set whose short summaries are equal."""
+        summaries: dict[str, list[object]] = {}
         for item in members:
-            looks.setdefault(self._shared.look(item, _STEPS), []).append(item)
-        for key in sorted(looks):
-            alike = looks[key]
+            summaries.setdefault(self._shared.summary(item, _STEPS), []).append(item)
+        for key in sorted(summaries):
+            alike = summaries[key]
             if len(alike) == 1:
                 yield self._token(alike[0])
-            elif self._depth and self._apart + len(alike) <= _MANY:
-                self._apart += len(alike)
+            elif self._depth and self._walked_alone + len(alike) <= _MANY:
+                self._walked_alone += len(alike)
                 yield from (self._shared.token(item, self._depth - 1) for item in alike)
             else:
                 yield f"{len(alike)} of {key}"
@@ -327,7 +335,7 @@ class _Walk:
             yield from self._pairs(function.__dict__)
 
     def _is_own(self, module: str) -> bool:
-        """Whether code of this module is looked into; of others the whole file counts."""
+        """Whether code of this module is inspected function by function; other modules count as a whole."""
         return module.startswith(_RULES) or module == "__main__"
 
     def _code(self, code: CodeType) -> Iterator[str]:
@@ -351,7 +359,7 @@ class _Walk:
             yield f"import {self._shared.modules(name)}"
 
     def _inside(self, module: ModuleType, names: _Names) -> Iterator[str]:
-        """What the function may use of a module: modules in a package, anything in a file that was included."""
+        """Yields what the function may use of a module: submodules of a package, anything of an included rules file."""
         found = [module]
         for current in found:  # grows while we walk it
             is_own = self._is_own(current.__name__)
@@ -375,20 +383,20 @@ class _Walk:
         yield self._token(type(kind))
         yield from map(self._token, kind.__bases__)
         for name in sorted(vars(kind)):
-            if name == _FIELDS:  # the rest of a field is in the methods that are made of it
+            if name == _FIELDS:  # the rest of a field is covered by the generated methods
                 yield from (self._token(field.metadata) for field in vars(kind)[name].values())
             elif name not in _NOT_OF_A_CLASS:
                 yield name
                 yield self._token(vars(kind)[name])
 
     def _object(self, value: object) -> Iterator[str]:
-        """An object counts by its type and by what pickling it would say, if it can be pickled."""
+        """Yields the lines of an object: its type, and what pickle would store if it can be pickled."""
         kind = type(value)
         yield "object"
         yield self._token(kind)
         if _is_of_the_process(value) or (kind.__module__.startswith("shoal.") and not isinstance(value, _COPIED)):
             return
-        if isinstance(value, (set, frozenset)):  # pickling says the members in an order that differs each time
+        if isinstance(value, (set, frozenset)):  # pickle stores the members in an order that differs each time
             yield self._set(value)
             yield self._token(getattr(value, "__dict__", None))
             return
@@ -400,20 +408,20 @@ def _is_of_the_process(value: object) -> bool:
     if f"{kind.__module__}.{kind.__qualname__}" in _ALSO_OF_THE_PROCESS:
         return True
     package = kind.__module__.partition(".")[0]
-    if package == "logging":  # their state is how far they have written, and when they shall begin another file
+    if package == "logging":  # the state of handlers is a file position and the time of the next rotation
         return hasattr(kind, "emit")
     return package in _OF_THE_PROCESS and not isinstance(value, _VALUES)
 
 
 def _is_hidden(owner: object) -> bool:
-    """Whether this is the generator behind `random.choice` or `numpy.random.rand`, which differs in each process."""
+    """Whether this is the global generator of `random` or `numpy.random`, whose state differs in each process."""
     module = type(owner).__module__
     name = _GENERATORS.get(module)
     return name is not None and getattr(sys.modules.get(module), name, None) is owner
 
 
 def _globals_of(kind: type) -> Mapping[str, object]:
-    """Those of a class's module, as far as a method tells them."""
+    """Returns the globals of a class's module, found through one of its methods; empty if there is none."""
     for value in vars(kind).values():
         if isinstance(value, FunctionType) and value.__globals__.get("__name__") == kind.__module__:
             return value.__globals__
@@ -428,7 +436,7 @@ def _is_in_its_module(kind: type) -> bool:
 
 
 def _parts(value: Any) -> list[object]:
-    """What pickling an object would say of it; nothing if it cannot be pickled."""
+    """Returns what pickle would store of an object; empty if it cannot be pickled."""
     if isinstance(value, _VIEWS):
         return list(value)
     try:
@@ -445,7 +453,7 @@ def _parts(value: Any) -> list[object]:
 
 
 def _inside(value: object) -> list[object]:
-    """What an object consists of, for a look."""
+    """Returns the parts of an object, for a summary."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return [*value, *vars(value).values()] if hasattr(value, "__dict__") else list(value)
     if type(value) in (dict, MappingProxyType):
@@ -466,7 +474,7 @@ def _content(cell: CellType) -> object:
 
 
 def _flat(value: object) -> str | None:
-    """What is to be said of a value in a set that consists of plain values; None if it does not."""
+    """Returns the complete text of a value that consists of plain values only, else None."""
     if type(value) in _PLAIN:
         return f"{type(value).__name__} {value!r}"
     if type(value) is tuple or isinstance(value, frozenset):
@@ -479,16 +487,16 @@ def _flat(value: object) -> str | None:
     return None
 
 
-def _look(value: object) -> str:
-    """What can be said of a value without looking far: enough to tell most values apart."""
+def _summary(value: object) -> str:
+    """Returns a short description of a value that follows no references: enough to distinguish most values."""
     if isinstance(value, FunctionType):
         return f"{value.__qualname__} {value.__code__.co_code.hex()}"
     if isinstance(value, type):
         return f"{value.__module__} {value.__qualname__}"
     if type(value) is tuple or isinstance(value, frozenset):
         assert isinstance(value, (tuple, frozenset))
-        looks = [_flat(item) or _look(item) for item in value]
-        return f"{type(value).__qualname__} {', '.join(looks if isinstance(value, tuple) else sorted(looks))}"
+        summaries = [_flat(item) or _summary(item) for item in value]
+        return f"{type(value).__qualname__} {', '.join(summaries if isinstance(value, tuple) else sorted(summaries))}"
     words = [type(value).__qualname__]
     for part in _parts(value):
         inside = part.values() if isinstance(part, dict) else part if isinstance(part, (list, tuple)) else [part]

@@ -1,8 +1,8 @@
-"""What a definition needs: one name, nested lists, a dict whose keys become `needs.key`, paths, or a function.
+"""The `needs=` of a definition: one name, nested lists, a dict whose keys become `needs.key`, paths, or a function.
 
-`simplify` brings what the user wrote into the most compact form at definition; what can be known only at search time
-(functions, wildcards) stays a `DeferredNeeds` and is expanded then. Which of the names are tasks, files made by someone
-or sources is decided by `search`.
+`simplify` brings the value into the most compact form when it is defined. Functions and wildcards are known later: they
+stay a `DeferredNeeds`, which is expanded for each task. `shoal.formats.rules.assembly` decides which of the names are
+tasks, files that a task makes, or sources.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_GROUPS: Groups = {}
 
 
 class Needed(NamedTuple):
-    """Names in the order written, and those given under a key: one name, or a tuple if a list was given."""
+    """Names in the order written, and by key those of a dict: one name, or a tuple if a list was given."""
 
     names: tuple[str, ...]
     groups: Groups = NO_GROUPS
@@ -41,7 +41,7 @@ NOTHING = Needed(())
 
 
 class DeferredNeeds(NamedTuple):
-    """Needs that must wait for the search: functions, dicts, and templates with wildcards."""
+    """Needs that are expanded for each task: functions, dicts, and templates with wildcards."""
 
     tree: object
 
@@ -52,8 +52,8 @@ class DeferredNeeds(NamedTuple):
             tree = call_needs(tree, match)
         if not isinstance(tree, Mapping):
             if isinstance(tree, list):
-                offered = offer(match)
-                flat = [item.text(offered) if type(item) is Template else item for item in tree]
+                known = template_names(match)
+                flat = [item.text(known) if type(item) is Template else item for item in tree]
                 if {*map(type, flat)} == {str} and "" not in flat:
                     return Needed(tuple(flat))
             return Needed(tuple(leaves(tree, match)))
@@ -68,11 +68,11 @@ class DeferredNeeds(NamedTuple):
 
 
 Column: TypeAlias = str | tuple[str, ...] | DeferredNeeds | None
-"""How a definition keeps its needs."""
+"""The needs of a definition as they are stored."""
 
 
 def simplify(value: object) -> Column:
-    """The needs of an explicit definition, whose names are plain text."""
+    """Returns the compact form of the needs of an explicit definition, whose names are plain text."""
     if value is None:
         return None
     kind = type(value)
@@ -89,18 +89,18 @@ def simplify(value: object) -> Column:
 
 
 def prepare(value: object, template_of: Callable[[str], str | Template]) -> DeferredNeeds:
-    """The needs of a rule: every text in them is a template over its wildcards."""
+    """Returns the needs of a rule, in which every text is a template over the wildcards."""
     if isinstance(value, str):
         return DeferredNeeds(template_of(value))
     if callable(value) or hasattr(value, "__fspath__") or value is None:
         return DeferredNeeds(value)
     if isinstance(value, Mapping):
         return DeferredNeeds({key: prepare(item, template_of).tree for key, item in value.items()})
-    return DeferredNeeds([prepare(item, template_of).tree for item in members(value)])
+    return DeferredNeeds([prepare(item, template_of).tree for item in needs_items(value)])
 
 
 def is_deferred(value: object) -> bool:
-    """Whether there is a dict or a function in it, so that it cannot be flattened to names now."""
+    """Whether the value contains a dict or a function, so that it cannot be flattened to names yet."""
     if isinstance(value, Mapping) or callable(value):
         return not isinstance(value, str)
     if isinstance(value, (list, tuple)):
@@ -109,48 +109,48 @@ def is_deferred(value: object) -> bool:
 
 
 def snapshot(value: object) -> object:
-    """A copy, so that a list that grows after the definition does not change it."""
+    """Copies dicts and lists, so that later changes of a list do not affect the definition."""
     if isinstance(value, Mapping):
         return {key: snapshot(item) for key, item in value.items()}
     return [snapshot(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def offer(match: Match) -> TemplateNames:
-    """What the templates among the needs may refer to."""
+def template_names(match: Match) -> TemplateNames:
+    """Returns the names that templates among the needs can refer to."""
     return TemplateNames(match.name, match.outs, (), NO_GROUPS, match.wildcards)
 
 
 def leaves(value: object, match: Match | None) -> Iterator[str]:
-    """The names in a nested structure, in order; functions in it are called with `match`."""
+    """Yields the names in a nested structure, in order; calls functions in it with `match`."""
     if value is None:
         return
     if isinstance(value, Template):
         assert match is not None
-        yield check_name(value.text(offer(match)))
+        yield check_name(value.text(template_names(match)))
     elif isinstance(value, str) or hasattr(value, "__fspath__"):
         yield check_name(str(value))
     elif callable(value) and match is not None:
         yield from leaves(call_needs(value, match), match)
     else:
-        for item in members(value):
+        for item in needs_items(value):
             yield from leaves(item, match)
 
 
-def members(value: object) -> Iterable[object]:
+def needs_items(value: object) -> Iterable[object]:
     if isinstance(value, Mapping):
-        raise InputError("needs holds a dict inside a list", remedy="pass the dict itself, with lists as its values")
+        raise InputError("needs contains a dict inside a list", remedy="pass the dict itself, with lists as its values")
     if isinstance(value, (bytes, bytearray)) or not isinstance(value, Iterable):
-        raise InputError(f"needs holds {value!r}, which is neither a name nor a path")
+        raise InputError(f"needs contains {value!r}, which is neither a name nor a path")
     return value
 
 
 def check_name(name: str) -> str:
     if not name:
-        raise InputError("needs holds an empty name")
+        raise InputError("needs contains an empty name")
     return name
 
 
 def call_needs(function: Callable[..., object], match: Match) -> object:
-    """Calls the user's function with the match, or with nothing if it takes nothing."""
+    """Calls the user's function with the match, or without arguments if it has no parameters."""
     code = getattr(function, "__code__", None)
     return function() if code is not None and not code.co_argcount and not code.co_flags & 4 else function(match)

@@ -1,6 +1,6 @@
-"""The keyword options of a definition, checked when it is made and turned into a shared `Profile`.
+"""The keyword options of a definition (`cores=`, `memory=`, `retries=`, ...), checked and turned into a `Profile`.
 
-A million definitions with the same options get the same profile, found by one dictionary look-up.
+Definitions with equal options share one profile, found by one dictionary look-up: there may be millions of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shoal.errors import InputError
 
 
 class SupportsPath(Protocol):
-    """A `pathlib.Path`, or anything else that names a file."""
+    """A `pathlib.Path`, or any other object that has a file name."""
 
     def __fspath__(self) -> str: ...
 
@@ -24,7 +24,7 @@ Amount: TypeAlias = int | float | str
 
 
 class DefinitionOptions(TypedDict, total=False):
-    """What `rule`, `file` and `task` take besides outputs, needs and run."""
+    """The options of `rule`, `file` and `task` besides outputs, needs and run."""
 
     cores: Amount
     memory: Amount
@@ -46,17 +46,18 @@ KNOWN = tuple(DefinitionOptions.__annotations__)
 
 
 class RuleProfiles:
-    """The profiles of one rules file, each there once."""
+    """The distinct profiles of one rules file."""
 
     def __init__(self) -> None:
         self.all: list[Profile] = [Profile(shell=STRICT)]
         self.shell = STRICT
-        """Of those that do not say which."""
+        """The shell of commands without `shell=`."""
         self._by_options: dict[object, int] = {}
         self._by_profile: dict[Profile, int] = {self.all[0]: 0}
 
     def number(self, options: Mapping[str, object]) -> int:
-        """The number of the profile for these options; raises `InputError` without a place if they are wrong."""
+        """Returns the number of the profile for these options; raises `InputError` without a place if they are
+        wrong."""
         if self.shell != STRICT:
             options = {"shell": self.shell, **options}
         if not options:
@@ -79,11 +80,11 @@ class RuleProfiles:
 def make_profile(options: Mapping[str, object]) -> Profile:
     for name in options:
         if name not in KNOWN:
-            from difflib import get_close_matches  # 4 ms that only a mistake should cost
+            from difflib import get_close_matches  # takes 4 ms to import, needed for error messages only
 
             close = get_close_matches(name, KNOWN, 1)
             remedy = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(KNOWN)}"
-            raise InputError(f"there is no option {name!r}", remedy=remedy)
+            raise InputError(f"unknown option {name!r}", remedy=remedy)
     timeout = options.get("timeout")
     return Profile(
         category=_category(options.get("category", "")),
@@ -103,13 +104,13 @@ def _resources(options: Mapping[str, object]) -> Resources:
     declared.update({name: options[name] for name in BUILT_IN if name in options})
     for name, amount in _named(options).items():
         if not isinstance(name, str) or not name:
-            raise InputError(f"resources names {name!r}, which is not a name")
+            raise InputError(f"{name!r} is not a valid name in resources=")
         if is_label(name):
-            raise InputError(f"resources names {name!r}, which is a label", remedy=f"write requires={name!r}")
+            raise InputError(f"{name!r} in resources= is a label", remedy=f"write requires={name!r}")
         if name in options:
             raise InputError(f"{name} is given twice", remedy=f"leave it out of resources=, or drop {name}=")
         declared[name] = amount
-    return Resources.parse(declared)  # type: ignore[arg-type]  # it checks each value itself
+    return Resources.parse(declared)  # type: ignore[arg-type]  # `parse` checks each value
 
 
 def _named(options: Mapping[str, object]) -> Mapping[object, object]:
@@ -134,7 +135,7 @@ def _retries(value: object) -> int:
 
 def _timeout(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise InputError(f"timeout must be a number of seconds above 0, not {value!r}")
+        raise InputError(f"timeout must be a number of seconds greater than 0, not {value!r}")
     return float(value)
 
 
@@ -143,7 +144,7 @@ def _environment(value: object) -> tuple[tuple[str, str], ...]:
         raise InputError(f"env must be a dict of variables and values, not {value!r}")
     for variable in value:
         if not isinstance(variable, str) or not variable or "=" in variable or is_unusable(variable):
-            raise InputError(f"env names {variable!r}, which is not a variable")
+            raise InputError(f"{variable!r} in env= is not a valid variable name")
         refuse_unusable(str(value[variable]), f"env: the value of {variable}")
     return tuple(sorted((variable, str(text)) for variable, text in value.items()))
 

@@ -1,7 +1,9 @@
-"""Output patterns: `p/{x}.fits`, `{x:[0-9]+}.dat`, or a compiled regular expression with named groups.
+"""Command templates (`{out}`, `{needs.key}`), output patterns (`p/{x}.fits`) and path operations of rules files.
 
-A wildcard matches one or more characters, slashes among them, as much as it can; `{x:regex}` narrows it. The same
-wildcard twice must match the same text. What a rule does with a match is left to `search`.
+A template has fields in braces that are filled in for each task. An output pattern is a text with wildcards, such as
+`{x:[0-9]+}.dat`, or a compiled regular expression with named groups. A wildcard matches one or more characters, slashes
+included, as many as possible; `{x:regex}` restricts it. A wildcard that occurs twice must match the same text both
+times. `FileList` and `pathmap` rewrite file names.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from shoal.formats.rules.options import SupportsPath
 
 OUTPUT_WORDS = ("out", "outs")
 FILE_WORDS = ("needs", *OUTPUT_WORDS)
-"""These always stand for files; `name` is the task's name unless a wildcard is called so."""
+"""Words that always stand for files. `name` is the task's name unless a wildcard has this name."""
 RESERVED = ("name", *FILE_WORDS)
 
 _TOKEN = re.compile(
@@ -45,7 +47,7 @@ Piece: TypeAlias = str | Field
 
 
 class TemplateNames(NamedTuple):
-    """What a task offers to its template."""
+    """The names and values of one task that its template can refer to."""
 
     name: str
     outs: Sequence[str]
@@ -54,7 +56,7 @@ class TemplateNames(NamedTuple):
     wildcards: Mapping[str, str]
 
     def values(self, field: Field) -> Sequence[str]:
-        """The file names, or the one wildcard, a field stands for."""
+        """Returns the file names, or the wildcard's value, that a field stands for."""
         word, key, position = field
         if word == "needs":
             found = self.needs if key is None else self._group(field, key)
@@ -74,7 +76,7 @@ class TemplateNames(NamedTuple):
     def _group(self, field: Field, key: str) -> Sequence[str]:
         if key not in self.groups:
             known = ", ".join(self.groups) or "none"
-            raise InputError(f"{field} is not among the named needs (they are: {known})", remedy="pass needs=dict(...)")
+            raise InputError(f"{field} is not among the named needs ({known})", remedy="pass needs=dict(...)")
         group = self.groups[key]
         return (group,) if isinstance(group, str) else group
 
@@ -85,13 +87,13 @@ class Template(NamedTuple):
     pieces: tuple[Piece, ...]
 
     def command(self, names: TemplateNames) -> str:
-        """For a shell: file names are quoted where they need it."""
+        """Returns the text for a shell: file names are quoted where necessary."""
         return "".join(
             [piece if type(piece) is str else " ".join(map(shlex.quote, names.values(piece))) for piece in self.pieces]  # type: ignore[arg-type]
         )
 
     def text(self, names: TemplateNames) -> str:
-        """As it is, without quotes."""
+        """Returns the text without quoting."""
         return "".join([piece if isinstance(piece, str) else " ".join(names.values(piece)) for piece in self.pieces])
 
 
@@ -117,7 +119,7 @@ Command: TypeAlias = str | Template | WordTemplate
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> tuple[Piece, ...]:
-    """Pieces of text and fields in turn; no two pieces of text in a row."""
+    """Splits a template into texts and fields; two texts never follow each other."""
     tokens = list(_TOKEN.finditer(text))
     escapes = _paired_escapes(tokens)
     pieces: list[Piece] = []
@@ -152,7 +154,10 @@ def _paired_escapes(tokens: Sequence[re.Match[str]]) -> dict[int, None]:
 
 @lru_cache(maxsize=4096)
 def _closed(text: str) -> Template | None:
-    """The template of a text with reserved words only, which needs no binding: loops define many tasks with one."""
+    """Returns the template of a text that has reserved words only, else None.
+
+    Such a template needs no variables of the caller, so it is cached: loops define many tasks with the same text.
+    """
     pieces = parse(text)
     fields = [piece for piece in pieces if isinstance(piece, Field)]
     if fields and all(field.word in RESERVED and has_parts(field) for field in fields):
@@ -161,7 +166,7 @@ def _closed(text: str) -> Template | None:
 
 
 def bind(text: str, later: Sequence[str], value_of: Callable[[str], str]) -> str | Template:
-    """Parses `text` and puts in every value that is known now; the words in `later` and the reserved ones stay fields.
+    """Parses `text` and inserts every value that is known now; words in `later` and reserved words stay fields.
 
     `value_of` raises `InputError` for a word it does not know.
     """
@@ -175,7 +180,7 @@ def bind(text: str, later: Sequence[str], value_of: Callable[[str], str]) -> str
         if isinstance(piece, Field):
             if not has_parts(piece):
                 raise InputError(
-                    f"{piece}: only needs and outs have parts", remedy=f"write {{{piece}}} for the text itself"
+                    f"{piece}: only needs and outs have parts", remedy=f"write {{{piece}}} for the literal text"
                 )
             if piece.word not in RESERVED and piece.word not in later:
                 piece = value_of(piece.word)
@@ -189,14 +194,14 @@ def bind(text: str, later: Sequence[str], value_of: Callable[[str], str]) -> str
 
 
 def bind_words(words: Sequence[str], later: Sequence[str], value_of: Callable[[str], str]) -> str | WordTemplate:
-    """As `bind`, for a command given as a list of words."""
+    """Same as `bind`, for a command given as a list of words."""
     bound = tuple(bind(word, later, value_of) for word in words)
     texts = [word for word in bound if isinstance(word, str)]
     return shlex.join(texts) if len(texts) == len(bound) else WordTemplate(bound)
 
 
 def has_parts(field: Field) -> bool:
-    """Whether the field is asked for no more than its word can give: `needs.key`, `needs[0]`, `outs[0]`."""
+    """Whether the word of the field supports its key or position, as in `needs.key`, `needs[0]` and `outs[0]`."""
     if field.key is not None:
         return field.word == "needs"
     return field.position is None or field.word in ("needs", "outs")
@@ -225,15 +230,15 @@ class Pattern:
         self.wildcards = tuple(self._expression.groupindex)
         for wildcard in self.wildcards:
             if wildcard in FILE_WORDS:
-                raise InputError(f"{wildcard!r} cannot be a wildcard: it has a meaning of its own", remedy="rename it")
+                raise InputError(f"{wildcard!r} cannot be a wildcard: it is a reserved word", remedy="rename it")
 
     @property
     def is_expression(self) -> bool:
-        """Whether it came as a compiled regular expression, from which no name can be made."""
+        """Whether the pattern is a compiled regular expression, from which no name can be built."""
         return self._pieces is None
 
     def match(self, name: str) -> dict[str, str] | None:
-        """The wildcards' values if the whole name fits."""
+        """Returns the values of the wildcards if the whole name matches, else None."""
         if not (name.startswith(self.prefix) and name.endswith(self.suffix)):
             return None
         found = self._expression.fullmatch(name)
@@ -242,20 +247,23 @@ class Pattern:
         return {wildcard: found[wildcard] or "" for wildcard in self.wildcards}
 
     def fill(self, wildcards: dict[str, str]) -> str:
-        """The name that this pattern has for these values."""
+        """Returns the name with these values of the wildcards."""
         assert self._pieces is not None
         return "".join(
             [wildcards[wildcard_name(piece)] if odd & 1 else piece for odd, piece in enumerate(self._pieces)]
         )
 
     def glob(self) -> str:
-        """The pattern as a shell glob, each wildcard a star."""
+        """Returns the pattern as a shell glob, with a star for each wildcard."""
         assert self._pieces is not None
         return "".join(["*" if odd & 1 else piece for odd, piece in enumerate(self._pieces)])
 
 
 def split_pattern(text: str) -> list[str]:
-    """Literal text and insides of braces in turn, beginning and ending with (perhaps empty) text; `{{` is a brace."""
+    """Splits a pattern into alternating literal texts and contents of braces.
+
+    The first and the last piece are texts, possibly empty. `{{` stands for a brace.
+    """
     pieces = [""]
     position = 0
     while position < len(text):
@@ -268,9 +276,7 @@ def split_pattern(text: str) -> list[str]:
             pieces += [text[position + 1 : end], ""]
             position = end + 1
         elif character == "}":
-            raise InputError(
-                f"the pattern {text!r} has a '}}' without '{{'", remedy="write '}}' for the character itself"
-            )
+            raise InputError(f"the pattern {text!r} has a '}}' without '{{'", remedy="write '}}' for a literal brace")
         else:
             pieces[-1] += character
             position += 1
@@ -278,7 +284,7 @@ def split_pattern(text: str) -> list[str]:
 
 
 def closing_brace(text: str, position: int) -> int:
-    """Where the brace at `position` ends; a regular expression inside may hold braces of its own, as in `[0-9]{4}`."""
+    """Returns the position of the matching brace; a regular expression inside may contain braces, as in `[0-9]{4}`."""
     depth = 0
     while position < len(text):
         character = text[position]
@@ -291,9 +297,7 @@ def closing_brace(text: str, position: int) -> int:
             if not depth:
                 return position
         position += 1
-    raise InputError(
-        f"the pattern {text!r} has a '{{' that is not closed", remedy="write '{{' for the character itself"
-    )
+    raise InputError(f"the pattern {text!r} has a '{{' that is not closed", remedy="write '{{' for a literal brace")
 
 
 def wildcard_name(piece: str) -> str:
@@ -309,7 +313,7 @@ def compile_pieces(pieces: Sequence[str], text: str) -> re.Pattern[str]:
             continue
         name = wildcard_name(piece)
         if not _NAME.fullmatch(name):
-            raise InputError(f"{{{piece}}} in the pattern {text!r} does not name a wildcard", remedy="write {name}")
+            raise InputError(f"{{{piece}}} in the pattern {text!r} is not a valid wildcard", remedy="write {name}")
         if name in seen:
             expression += f"(?P={name})"
         else:
@@ -322,7 +326,7 @@ def compile_pieces(pieces: Sequence[str], text: str) -> re.Pattern[str]:
 
 
 class Match:
-    """What a function given as `needs=` is called with: `w.out`, `w.outs`, `w.name` and the wildcards, `w.x`."""
+    """The argument of a function given as `needs=`: `w.out`, `w.outs`, `w.name` and the wildcards, `w.x`."""
 
     __slots__ = ("name", "outs", "wildcards")
 
@@ -340,7 +344,7 @@ class Match:
             return self.wildcards[wildcard]
         except KeyError:
             known = ", ".join(self.wildcards) or "none"
-            raise AttributeError(f"there is no wildcard {wildcard!r} (there are: {known})") from None
+            raise AttributeError(f"there is no wildcard {wildcard!r} (wildcards: {known})") from None
 
     def __getitem__(self, wildcard: str) -> str:
         return self.wildcards[wildcard]
@@ -350,18 +354,16 @@ _SPEC = re.compile(r"%(?:\{([^}]*)\})?(-?\d+)?([pfnxXds%])")
 
 
 class FileList(list[str]):
-    """A list of file names, as `files("r/*.fits")` gives it, with the operations a rules file wants on it."""
+    """A list of file names, as returned by `files("r/*.fits")`, with operations on the names."""
 
     pattern: str | None = None
-    """The `{x}` pattern it was found with, for `map`."""
+    """The `{x}` pattern that was given to `files`, used by `map`."""
 
     def map(self, to: str, from_: str | None = None) -> FileList:
-        """The names that match `from_` (by default the pattern given to `files`), rewritten as `to`."""
+        """Returns the names that match `from_` (default: the pattern given to `files`), rewritten as `to`."""
         source = from_ or self.pattern
         if source is None:
-            raise InputError(
-                "map() does not know the names' pattern", remedy="give it: map('p/{x}.fits', 'r/{x}.fits')"
-            )
+            raise InputError("map() needs the pattern of the names", remedy="give it: map('p/{x}.fits', 'r/{x}.fits')")
         before, after = Pattern(source), Pattern(to)
         unknown = [wildcard for wildcard in after.wildcards if wildcard not in before.wildcards]
         if unknown:
@@ -370,14 +372,14 @@ class FileList(list[str]):
         return FileList(after.fill(found) for found in matches if found is not None)
 
     def exclude(self, *patterns: str) -> FileList:
-        """The names that match none of the patterns, in which `*` and `{x}` match anything."""
+        """Returns the names that match none of the patterns, in which `*` and `{x}` match anything."""
         expressions = [re.compile(re.sub(r"\\\*|\\\{.*?\\\}", ".*", re.escape(pattern))) for pattern in patterns]
         kept = FileList(name for name in self if not any(expression.fullmatch(name) for expression in expressions))
         kept.pattern = self.pattern
         return kept
 
     def ext(self, extension: str) -> FileList:
-        """The names with another extension, as Rake's `ext`."""
+        """Returns the names with another extension, like Rake's `ext`."""
         return FileList(pathmap(name, "%X") + extension for name in self)
 
     def pathmap(self, spec: str) -> FileList:
@@ -385,11 +387,11 @@ class FileList(list[str]):
 
 
 def pathmap(path: str | SupportsPath, spec: str) -> str:
-    """Rewrites a path as Rake's pathmap does.
+    """Rewrites a path like Rake's pathmap.
 
-    `%p` is the path, `%f` its file name, `%n` that without extension, `%d` its directory, `%x` its extension and `%X`
-    everything before it. `%2d` keeps the first two directories, `%-2d` the last two. `%{from,to;from,to}p` replaces
-    before inserting, `from` being a regular expression; `%s` is a slash and `%%` a percent sign.
+    `%p` is the path, `%f` its file name, `%n` the file name without extension, `%d` the directory, `%x` the extension
+    and `%X` the path without extension. `%2d` keeps the first two directories, `%-2d` the last two.
+    `%{from,to;from,to}p` replaces regular expressions before inserting. `%s` is a slash, `%%` a percent sign.
     """
     text = str(path)
 
@@ -407,7 +409,7 @@ def pathmap(path: str | SupportsPath, spec: str) -> str:
     try:
         return _SPEC.sub(insert, spec)
     except re.error as error:
-        raise InputError(f"the pathmap {spec!r} holds a wrong regular expression: {error}") from None
+        raise InputError(f"the pathmap {spec!r} contains an invalid regular expression: {error}") from None
 
 
 def file_part(path: str) -> str:
@@ -415,7 +417,7 @@ def file_part(path: str) -> str:
 
 
 def extension(path: str) -> str:
-    """From the last dot of the file's name on; a name that begins with its only dot has none."""
+    """Returns the file name from its last dot on; a name whose only dot is at the start has no extension."""
     name = file_part(path)
     dot = name.rfind(".")
     return name[dot:] if dot > 0 else ""
@@ -427,7 +429,7 @@ def directory_part(path: str) -> str:
 
 
 def some_directories(path: str, count: int) -> str:
-    """The first `count` directories of the path, or the last `-count`."""
+    """Returns the first `count` directories of the path, or the last `-count`."""
     parts = directory_part(path).split("/")
     return "/".join(parts[:count] if count >= 0 else parts[count:]) or "."
 

@@ -1,8 +1,8 @@
-"""A graph as the text of a rules file that loads to the same graph.
+"""Writes a graph as the text of a rules file that loads to the same graph.
 
-One `file()` per task that makes files, one `task()` per other task. Left out: names of tasks that are not the name of
-their first file (two tasks of one name get numbers). Refused, by the task's name: Python functions, whose text a graph
-does not have, and files that nothing makes though a task stands for them.
+Writes one `file()` per task that makes files and one `task()` per other task. Not preserved: names of tasks that make
+files and are not named after their first file; duplicate names of other tasks get numbers. Refused: Python functions,
+because a graph does not have their source text, and tasks that list outputs but have neither an action nor needs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _BUILT_IN = ("cores", "memory", "disk", "gpus")
 _LONGEST_LINE = 100
 _SH = "sh"
 _BRACES = re.compile(r"\$\{(?!\{)|\{\{|\}\}|\{[^\W\d]\w*(?:\.[^\W\d]\w*|\[-?\d+\])?\}")
-"""What `template` looks at; the braces of the shell are first, as they are there."""
+"""Every sequence with braces that templates of rules interpret. `${` of the shell comes first, as in `patterns`."""
 
 
 def write_rules(graph: Graph) -> str:
-    """The whole file; raises `InputError` for what a rules file cannot say."""
+    """Returns the text of the rules file; raises `InputError` for a task that a rules file cannot express."""
     names = _names(graph)
     shell = _usual_shell(graph)
     body = [_definition(graph, task, names, shell) for task in range(len(graph))]
@@ -39,7 +39,7 @@ def write_rules(graph: Graph) -> str:
 
 
 def _names(graph: Graph) -> list[str]:
-    """The name under which each task can be needed; names of files stay, others are made unlike them."""
+    """Returns the name under which each task can be needed. File names stay; names of other tasks are made distinct."""
     taken = dict.fromkeys(graph.file_names)
     names: list[str] = []
     for task in range(len(graph)):
@@ -56,7 +56,7 @@ def _names(graph: Graph) -> list[str]:
 
 
 def _usual_shell(graph: Graph) -> str:
-    """What runs commands that do not say it: that of Makeflows, if one of theirs is among them."""
+    """Returns the shell of commands without `shell=`: that of Makeflows if there is a command from a Makeflow."""
     makeflows = {number for number, profile in enumerate(graph.profiles) if not profile.shell}
     commands = zip(graph.actions, graph.profile, strict=True)
     is_one = any(isinstance(action, str) and number in makeflows and needs_shell(action) for action, number in commands)
@@ -68,9 +68,9 @@ def _definition(graph: Graph, task: int, names: Sequence[str], shell: str) -> st
     outputs = graph.output_names(task)
     needs = [*graph.input_names(task), *(names[other] for other in graph.after_of(task))]
     if action is not None and not isinstance(action, str):
-        raise _cannot(graph, task, "calls a Python function, whose text is not known here")
+        raise _cannot(graph, task, "calls a Python function, whose source text is not in the graph")
     if action is None and outputs and not needs:
-        raise _cannot(graph, task, "makes files without running or needing anything")
+        raise _cannot(graph, task, "makes files without an action and without needs")
     words = [_literal(outputs) if outputs else repr(names[task])]
     if needs:
         words.append(f"needs={_literal(needs)}")
@@ -87,7 +87,7 @@ def _definition(graph: Graph, task: int, names: Sequence[str], shell: str) -> st
 
 
 def verbatim(command: str) -> str:
-    """The command with its braces written so that the template they are read as gives them back."""
+    """Escapes the braces of a command, so that a template of it yields the command."""
     if "{" not in command:
         return command
     tokens = list(_BRACES.finditer(command))
@@ -113,7 +113,7 @@ def _literal(names: Sequence[str]) -> str:
 
 
 def _options(profile: Profile, derived: str) -> dict[str, object]:
-    """The keywords that make this profile, without those that say the default."""
+    """Returns the keyword arguments that produce this profile, without default values."""
     found: dict[str, object] = {}
     amounts = {"cores": 0} | dict(without_labels(profile.resources).amounts)
     for name in _BUILT_IN:
@@ -152,14 +152,18 @@ def _count(amount: int) -> int | float:
 
 
 def _default_target(graph: Graph, names: Sequence[str]) -> str | None:
-    """A target for everything, in case one of the usual ones is there and would leave something out."""
+    """Returns the definition of a target for everything.
+
+    None unless a task is named like a default target and does not need all other tasks: a run without targets would
+    leave tasks out.
+    """
     by_name = {name: task for task in range(len(graph)) for name in (graph.output_names(task) or [names[task]])}
     usual = next((name for name in USUAL_TARGETS if name in by_name), None)
     if usual is None or all(ancestors(graph, [by_name[usual]])):
         return None
     first = USUAL_TARGETS[0]
     if first in by_name or first in graph.file_names:
-        raise _cannot(graph, by_name[usual], "would be the only one that is run, for it is called so")
+        raise _cannot(graph, by_name[usual], "would become the default target because of its name")
     sinks = [task for task in range(len(graph)) if not graph.successors_of(task)]
     return f"task({first!r}, needs={[names[task] for task in sinks]!r})"
 
