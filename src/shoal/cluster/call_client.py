@@ -1,16 +1,23 @@
-"""The crew of a cluster: bundles of calls go to the farms of its agents, spread by free cores.
+"""Client side of Python calls on a cluster: sends bundles of calls to the agents' call servers and collects
+results.
 
-Theory of operation. The broker counts with everything that all agents have together; which agent gets a bundle is
-decided here: the one with most free cores among those with room. A bundle for which no agent has room waits, and keeps
-one agent that could hold it from getting anything else, so that wide calls are not starved by narrow ones. What is
-added to a place goes where that place is, unless that agent is kept: then it waits until the place is given up there,
-or the agent is kept no more. Each farm is given no more than it has cores, and short calls a little ahead (the broker's
-refilled lanes), so none has a backlog while another idles.
+The scheduler of the client sees the sum of the resources of all agents. Which agent gets a bundle is decided here:
+the
+one with most free cores among those with room. A bundle for which no agent has room waits, and reserves one agent
+that
+is large enough, so that narrow calls do not starve wide ones. Calls that are added to a place (a slot with the
+resources of one call) go to the agent of that place, unless that agent is reserved: then they wait until the place
+or
+the reservation is released. A call server gets calls for its cores and a few short calls in advance, so that none
+has
+a backlog while another is idle.
 
-Agents come and go: one of the contacts in the access file is asked every few seconds who is there. The calls of an
-agent that is lost come back as lost, and the broker has them run elsewhere as their next attempt. If for
-`NOBODY_SECONDS` no agent could hold a call, it fails.
-"""
+Agents may join and leave: every few seconds the client asks one of the contacts in the access file for the list of
+nodes. Calls on a lost agent are reported as lost, and the scheduler runs them elsewhere as their next attempt. A
+call
+that no agent could hold for `NOBODY_SECONDS` fails.
+
+The end of the module ends the tasks of a net whose client is gone (`end_farmed`, `end_by_command`)."""
 
 from __future__ import annotations
 
@@ -64,27 +71,28 @@ from shoal.ledger.cluster_notes import NetClusterNote, drop_farmed, read_farmed,
 from shoal.ledger.workspace import LockHolder, Workspace
 
 BEAT_SECONDS = 1.0
-"""So often we say that we live, and ask the same."""
+"""Seconds between two heartbeats to a call server."""
 ASK_AGAIN_SECONDS = 5.0
-"""An agent that does not answer is asked seldom: what it has not read must not fill its socket."""
+"""Seconds between two requests to an agent that does not reply. They are rare, since unread requests fill its
+socket."""
 BROKEN_SECONDS = 2.0
-"""A connection that broke may come back within this time."""
+"""Seconds after which a broken connection counts as lost; within them it may be re-established."""
 SILENCE_SECONDS = 15.0
-"""An agent may take so long to answer: it may be busy, or the network away for a while."""
+"""Seconds without a message after which an agent counts as lost: it may be busy, or the network interrupted."""
 
 MOST_SOCKETS = 65_535
-"""Each line takes three."""
+"""Maximum number of sockets; each connection takes three."""
 
 Said = CallServersRequest | CallServersReply | CallsRequest | CallsReply | EndCallsCommand | CallsRefusedReply
 
 
 def make_codec() -> Codec[Said]:
-    """That part of what agents say which clients with calls need."""
+    """Returns the codec for the messages that clients with calls exchange with agents."""
     return Codec(Said)
 
 
 class Wire:
-    """What all lines of a client share: how frames are made, and read from a socket."""
+    """The ZeroMQ context, codec and access of a client, shared by all its connections."""
 
     def __init__(self, context: Context, access: Access, sender: str) -> None:
         self.context, self.access, self.sender = context, access, sender
@@ -94,8 +102,9 @@ class Wire:
 
     def socket(self, *addresses: str) -> Socket:
         socket = client_socket(self.context, self.access, Role.CLIENT, self.codec.limit_bytes)
-        # We beat ourselves. libzmq's own heartbeat ends the whole program (an assertion in version 4.3.5) if the other
-        # side goes while so much has arrived that was not read; our thread may wait for the interpreter lock for long.
+        # The application sends its own heartbeats. libzmq's heartbeat aborts the whole program (an assertion in
+        # version 4.3.5) if the peer disappears while many received messages are unread, and this thread may wait
+        # long for the interpreter lock.
         socket.setsockopt(zmq.HEARTBEAT_IVL, 0)
         for address in addresses:
             try:
@@ -106,7 +115,7 @@ class Wire:
         return socket
 
     def send(self, socket: Socket, message: Said) -> bool:
-        """Whether it could be handed over."""
+        """Sends a message; returns False if the socket's queue is full."""
         self._serial += 1
         frame = self.codec.frame(self.access.cluster, self.sender, self._serial, [self.codec.packed(message)])
         try:
@@ -116,7 +125,7 @@ class Wire:
         return True
 
     def received(self, socket: Socket) -> Iterator[Said]:
-        """Everything that has arrived; what is not understood is as good as lost."""
+        """Yields all messages that have arrived; frames that cannot be decoded are dropped."""
         while True:
             try:
                 frame = socket.recv(zmq.NOBLOCK)
@@ -132,7 +141,7 @@ class Wire:
 
 @dataclass(slots=True, eq=False)
 class HeldPlace:
-    """What one place holds on a line: resources, until its last call is over."""
+    """The resources that one place occupies on a call server until its last call has ended."""
 
     line: CallServerLine
     place: int
@@ -141,7 +150,7 @@ class HeldPlace:
 
 
 class CallServerLine:
-    """The connection to one farm."""
+    """The connection to one call server."""
 
     def __init__(self, wire: Wire, address: str, session: str, opening: SessionOpened, now: float) -> None:
         self.address = address
@@ -149,7 +158,7 @@ class CallServerLine:
         self.since = now
         self.told: CallServerStatus | None = None
         self.known: set[int] = set()
-        """Functions that the farm has been given."""
+        """Numbers of the functions that the call server has received."""
         self.is_listed = True
         self.is_unknown = False
         self._wire = wire
@@ -164,7 +173,8 @@ class CallServerLine:
         self._broken_at: float | None = None
         self.put(opening)
 
-    # ---- what there is, and what is taken ------------------------------------------------------------------------
+    # ---- capacity
+    # --------------------------------------------------------------------------------------------------
 
     @property
     def takes_calls(self) -> bool:
@@ -172,7 +182,7 @@ class CallServerLine:
         return told is not None and not told.refusal and not told.leaving and self.is_listed
 
     def could_hold(self, needs: Resources) -> bool:
-        """Whether there would be room if nothing else were there."""
+        """Whether the call server is large enough for `needs` when it is empty."""
         return self.told is not None and not needs.lacking_in(self.told.resources)
 
     def has_room(self, needs: Resources) -> bool:
@@ -193,13 +203,14 @@ class CallServerLine:
         for name, amount in held.needs.amounts:
             self._free[name] += amount
 
-    # ---- talking -------------------------------------------------------------------------------------------------
+    # ---- sending and receiving
+    # -------------------------------------------------------------------------------------
 
     def put(self, item: ToFarm) -> None:
         self._stream.put(encode_item(item))
 
     def flush(self, now: float) -> bool:
-        """Sends what can be sent; whether there is something to be read, which the poll might not tell any more."""
+        """Sends queued items; returns whether there may be messages that the poll no longer reports."""
         events = int(self._socket.get(zmq.EVENTS))
         while events & zmq.POLLOUT:
             first, parts = self._stream.next_run(now)
@@ -210,12 +221,12 @@ class CallServerLine:
         return bool(events & zmq.POLLIN)
 
     def _say(self, message: CallsRequest, now: float) -> None:
-        if self._wire.send(self._socket, message):  # if not: what is not heard of is repeated
+        if self._wire.send(self._socket, message):  # a message that was not sent is repeated later
             self._sent_at = now
             self._stream.said()
 
     def receive(self, now: float) -> list[FromFarm]:
-        """The items that have arrived."""
+        """Returns the items that have arrived."""
         items: list[FromFarm] = []
         for message in self._wire.received(self._socket):
             if not isinstance(message, CallsReply) or message.client != self.session:
@@ -234,7 +245,7 @@ class CallServerLine:
         self.told = told
 
     def beat(self, now: float) -> None:
-        """Says that we live if nothing was said lately; repeats what was lost."""
+        """Sends a heartbeat if nothing was sent lately; repeats unconfirmed parts."""
         while self._monitor.poll(0):
             recv_monitor_message(self._monitor)
             self._broken_at = now
@@ -246,7 +257,7 @@ class CallServerLine:
                 self._asked_at = now
 
     def is_lost(self, now: float) -> bool:
-        """Whether nothing more is to be expected; to be asked after everything that has arrived was received."""
+        """Whether the call server counts as lost. Call it after everything that has arrived was received."""
         if self._broken_at is not None and now - self._broken_at >= BROKEN_SECONDS:
             return True
         return self.is_unknown or (self._asked_at is not None and now - self._asked_at >= SILENCE_SECONDS)
@@ -261,10 +272,10 @@ NOBODY_SECONDS = 30.0
 """A call that no agent could hold fails after this time."""
 TICK_SECONDS = 0.5
 LOOK_SECONDS = 5.0
-"""How often we ask who is there; more often while something waits for an agent."""
+"""Seconds between two requests for the list of nodes; fewer while a bundle waits for an agent."""
 ANXIOUS_SECONDS = 1.0
 RENEWAL_SECONDS = 10.0
-"""A line over which nobody answers is made anew: libzmq gives up for good after some failures."""
+"""Seconds after which a connection without a reply is replaced: libzmq stops to reconnect after some failures."""
 LINGER = 0.5
 
 
@@ -277,7 +288,7 @@ class Waiting(NamedTuple):
 
 
 def find_cluster(name_or_path: str) -> tuple[Access, dict[int, NodeInfo]]:
-    """A cluster and its nodes, by name or by the path of an access file; `InputError` if it cannot be asked."""
+    """Returns a cluster and its nodes, by name or by the path of an access file; `InputError` if it does not reply."""
     access = read(access_path(name_or_path))
     with Caller(access, make_codec(), role=Role.CLIENT) as caller:
         answer = caller.ask(CallServersRequest())
@@ -292,7 +303,7 @@ def find_cluster(name_or_path: str) -> tuple[Access, dict[int, NodeInfo]]:
 
 
 def largest_of(nodes: Sequence[Resources]) -> Resources:
-    """Of each resource what the node with the most of it has: no call can ask for more."""
+    """Returns the maximum of each resource over the nodes: the upper limit for one call."""
     most: dict[str, int] = {}
     for node in nodes:
         for name, amount in node.amounts:
@@ -301,7 +312,7 @@ def largest_of(nodes: Sequence[Resources]) -> Resources:
 
 
 class ClusterCallPool:
-    """All farms of a cluster, seen from one client."""
+    """The call servers of a cluster as one pool of workers, for one client."""
 
     def __init__(
         self,
@@ -312,7 +323,7 @@ class ClusterCallPool:
         on_open: Watch,
         on_close: Watch,
     ) -> None:
-        """`client` is the name under which the agents know us, without a dot."""
+        """`client`: the name by which the agents know this client, without a dot."""
         self._name = access.name
         self._largest = largest
         self._on_open, self._on_close = on_open, on_close
@@ -327,38 +338,39 @@ class ClusterCallPool:
         self._lines: dict[str, CallServerLine] = {}
         self._by_fd: dict[int, CallServerLine] = {}
         self._restless: dict[CallServerLine, None] = {}
-        """Lines with something to be sent, or to be read that the poll might not tell of."""
+        """Connections with items to send, or with messages that the poll may no longer report."""
         self._sessions = 0
         self._functions: dict[int, bytes] = {}
         self._registered = 0
         self._where: dict[int, tuple[int, HeldPlace]] = {}
-        """For each call on a line: its attempt, and what it is part of."""
+        """By call that was sent: its attempt and its place."""
         self._held: dict[int, HeldPlace] = {}
-        """By place."""
+        """The held places, by number."""
         self._waiting: deque[Waiting] = deque()
         self._kept: CallServerLine | None = None
-        """Gets nothing but the first of those that wait."""
+        """The agent that is reserved for the first waiting bundle."""
         self._unsent: list[CallResult] = []
-        """Attempts that ended before they reached an agent."""
+        """Results of attempts that ended before they were sent to an agent."""
         self._capacity: Resources | None = None
         self._refusal = ""
         self._tick_at = 0.0
         self._look_at = time.monotonic() + LOOK_SECONDS
         self._changed_at = time.monotonic()
-        """When the agents that there are became others."""
+        """When the set of agents last changed."""
         self._see_nodes(nodes, time.monotonic())
 
     # ---- functions -----------------------------------------------------------------------------------------------
 
     def register(self, function: Callable[..., Any]) -> int:
-        """A number for the function, which is pickled now; each farm is given it with the first call of it."""
+        """Pickles the function and returns its number. Each call server gets the function with the first call of
+        it."""
         pickled = function_payload(function)
         self._registered += 1
         self._functions[self._registered] = pickled
         return self._registered
 
     def release(self, function: int) -> None:
-        """Forget a function of which no call is under way."""
+        """Forgets a function that has no calls in flight."""
         del self._functions[function]
         for line in self._lines.values():
             if function in line.known:
@@ -368,7 +380,7 @@ class ClusterCallPool:
     # ---- calls ---------------------------------------------------------------------------------------------------
 
     def put(self, calls: Sequence[CallRequest], place: int, needs: Resources) -> None:
-        """Give a bundle to the agent of its place, else to the one with most free cores, else keep it for a while."""
+        """Sends a bundle to the agent of its place, else to the one with most free cores; else the bundle waits."""
         held = self._held.get(place)
         if held is not None and held.line is not self._kept:
             self._hand_over(held, calls)
@@ -377,7 +389,8 @@ class ClusterCallPool:
         self._place_waiting()
 
     def _place_waiting(self) -> None:
-        """Hands over what there is room for, in order; the first that must wait keeps an agent for itself."""
+        """Sends waiting bundles for which there is room, in order. The first that does not fit reserves an agent:
+        without the reservation, a stream of narrow bundles would keep every agent too full for a wide one."""
         takers = [line for line in self._lines.values() if line.takes_calls]
         kept: CallServerLine | None = None
         for _ in range(len(self._waiting) if takers else 0):
@@ -411,10 +424,10 @@ class ClusterCallPool:
             self._where[call.task] = (call.attempt, held)
         held.left += len(calls)
         line.put(CallsGiven(held.place, held.needs, list(calls)))
-        self._restless[line] = None  # sent with whatever else this turn has for the same agent
+        self._restless[line] = None  # sent together with everything else that this turn queues for the same agent
 
     def kill(self, task: int, attempt: int) -> bool:
-        """Cancel a call; its result follows."""
+        """Cancels a call; its result follows."""
         known = self._where.get(task)
         if known is not None and known[0] == attempt:
             line = known[1].line
@@ -437,7 +450,7 @@ class ClusterCallPool:
     # ---- the loop ------------------------------------------------------------------------------------------------
 
     def collect(self, descriptor: int) -> list[CallResult]:
-        """What has arrived over a line."""
+        """Returns the results that have arrived on a connection."""
         now = time.monotonic()
         if descriptor == self._desk_fd:
             self._hear_desk(now)
@@ -483,7 +496,7 @@ class ClusterCallPool:
         return 0.0 if self._restless or self._unsent else self._tick_at
 
     def enforce(self, now: float) -> list[CallResult]:
-        """Reads what the poll does not tell, says that we live, looks who else does."""
+        """Receives what the poll does not report, sends heartbeats, and detects lost agents."""
         results, self._unsent = self._unsent, []
         restless, self._restless = self._restless, {}
         for line in restless:
@@ -512,7 +525,7 @@ class ClusterCallPool:
                 self._see_nodes(message.nodes, now)
 
     def _see_nodes(self, nodes: dict[int, NodeInfo], now: float) -> None:
-        """Opens lines to agents that are new; gives up those to agents that are gone and have nothing of ours."""
+        """Connects to new agents; disconnects from agents that have left and hold no calls of this client."""
         listed = {node.address: None for node in nodes.values()}
         busy = {held.line for held in self._held.values()}
         for line in list(self._lines.values()):
@@ -538,7 +551,7 @@ class ClusterCallPool:
         line.close(linger)
 
     def _lose(self, line: CallServerLine, now: float) -> list[CallResult]:
-        """Nothing more is heard of an agent: its calls are to be run elsewhere, as other attempts."""
+        """Reports the calls of a lost agent as lost; the scheduler starts them elsewhere as new attempts."""
         self._drop(line)
         when = time.time()
         tasks = [(task, attempt) for task, (attempt, held) in self._where.items() if held.line is line]
@@ -551,7 +564,8 @@ class ClusterCallPool:
         return [lost(task, attempt, when) for task, attempt in tasks]
 
     def _agents_changed(self, now: float) -> None:
-        """The broker counts with what all have, and at least with what one call may ask for."""
+        """Recomputes the capacity for the scheduler: the sum over all agents, but at least what one call may
+        request."""
         self._changed_at = now
         total: dict[str, int] = {}
         for line in self._lines.values():
@@ -562,12 +576,12 @@ class ClusterCallPool:
         self._place_waiting()
 
     def take_capacity(self) -> Resources | None:
-        """What all agents have together, if that has changed."""
+        """Returns the capacity of all agents if it has changed."""
         capacity, self._capacity = self._capacity, None
         return capacity
 
     def _given_up(self, now: float) -> list[CallResult]:
-        """Calls that nobody could run for too long."""
+        """Fails calls that no agent could hold for too long."""
         if not self._waiting or now - self._changed_at < NOBODY_SECONDS:
             return []
         takers = [line for line in self._lines.values() if line.takes_calls]
@@ -581,7 +595,7 @@ class ClusterCallPool:
         return [not_run(call.task, call.attempt, error) for each in hopeless for call in each.calls]
 
     def close(self, grace: float) -> None:
-        """Tell all farms that nothing more is wanted; they end what they still run for us."""
+        """Closes all sessions; the call servers end what they still run for this client."""
         now = time.monotonic()
         for line in list(self._lines.values()):
             if line.told is not None:
@@ -601,10 +615,11 @@ PAUSE_SECONDS = 0.2
 
 
 def end_farmed(workspace: Workspace) -> str:
-    """Ends the tasks of a net whose client is gone, and returns the name of the cluster; nothing if there are none.
+    """Ends the tasks of a net whose client is gone; returns the name of the cluster, or an empty string if there
+    are none.
 
-    The caller has the lock. Raises `InputError`, and leaves the note, if it cannot be known that they have ended.
-    """
+    The caller holds the lock. Raises `InputError` and keeps the note if it cannot be confirmed that the tasks have
+    ended."""
     note = read_farmed(workspace)
     if note is None:
         return ""
@@ -612,7 +627,7 @@ def end_farmed(workspace: Workspace) -> str:
         _end_calls(note)
     except InputError as error:
         name = os.path.basename(workspace.workflow)
-        where = f"the cluster {note.cluster!r}, which may still run tasks of {name}, cannot be asked to end them"
+        where = f"the cluster {note.cluster!r}, which may still run tasks of {name}, does not reply"
         remedy = f"try again when it answers; if it is gone for good, {way_out(workspace)}"
         raise InputError(f"{where}: {error.message}", remedy=remedy) from None
     drop_farmed(workspace)
@@ -620,7 +635,7 @@ def end_farmed(workspace: Workspace) -> str:
 
 
 def end_by_command(workspace: Workspace, *, forget: bool) -> str:
-    """The same for who only wants that; to `forget` is to give up what cannot be ended."""
+    """Like `end_farmed`, as a command of its own; `forget` gives up tasks that cannot be ended."""
     workspace.acquire(LockHolder(os.getpid(), os.uname().nodename, "", time.time()), ending=True)
     try:
         return end_farmed(workspace)
@@ -657,7 +672,7 @@ def _end_calls(note: NetClusterNote) -> None:
         while True:
             told = caller.ask(CallServersRequest())
             if not isinstance(told, CallServersReply):
-                raise InputError("it does not say which nodes it has")
+                raise InputError("it does not return its list of nodes")
             listed = {node.address: node.name for node in told.nodes.values()}
             ended |= {each for each in dict.fromkeys([*listed, *note.agents]) if each not in ended and has_ended(each)}
             silent = [name for address, name in listed.items() if address not in ended]

@@ -1,9 +1,13 @@
-"""`shoal agent`: one node of a cluster. Joins, says that it lives, does its share of the run that is on, and answers.
+"""The agent (`shoal agent`): one node of a cluster, which joins, sends heartbeats, runs its share of a run and
+replies.
 
-One loop and one thread: the post, the launcher of the current share, signals, and a beat every second. Runs are served
-one after another, in the order in which they were brought. An agent that was declared lost, because it did not get
-through to the books in time, ends what it runs and joins anew as another node: nothing it did in between counts.
-"""
+One loop in one thread serves messages, the launcher of the current share, signals, and a heartbeat every second.
+Runs
+are served one after another, in the order of submission. An agent that could not reach the store in time is
+declared
+lost. It then kills what it runs and joins as a new node: what it did in between does not count, since other nodes
+may
+have repeated it."""
 
 from __future__ import annotations
 
@@ -56,59 +60,60 @@ from shoal.execution.processes.wakeup import Interrupted, Wakeup, signals_raise
 
 
 class Membership:
-    """Which node of the cluster this agent is."""
+    """The node number of this agent in the cluster."""
 
     def __init__(self, info: NodeInfo) -> None:
         self.info = info
         self.number = NOBODY
         self.former: list[int] = []
-        """Numbers that it had before, and with which it may still be in the books of a run."""
+        """Earlier numbers of this agent; the stores of runs may still contain them."""
         self.nodes: dict[int, NodeInfo] = {}
         """All nodes, as the directory listed them last."""
         self._greatest = NOBODY
 
     def join(self, directory: Directory, now: float = 0.0) -> None:
-        """Becomes a new node, whatever it was before."""
+        """Joins as a new node."""
         self.leave()
         self.info = msgspec.structs.replace(self.info, incarnation=secrets.token_hex(8))
         self.number = directory.join(self.info, now, self._greatest)
         self._greatest = max(self._greatest, self.number)
 
     def renew(self, directory: Directory, note: bytes, now: float = 0.0) -> Beat:
-        """Says that it lives; not alive: it must join anew, and nothing that it had counts any more."""
+        """Renews the lease. If the beat is not alive, the agent must join anew, and its former work does not count."""
         return directory.renew(self.number, now, note, self.info.incarnation)
 
     def see(self, nodes: dict[int, NodeInfo]) -> dict[int, NodeInfo]:
-        """The directory lists these nodes now; returns those that are gone."""
+        """Takes the current list of nodes; returns the nodes that have left."""
         gone = {number: node for number, node in self.nodes.items() if number not in nodes}
         self.nodes = nodes
         self._greatest = max(self._greatest, *nodes, NOBODY)
         return gone
 
     def leave(self) -> None:
-        """It is no node any more, until it joins again."""
+        """Leaves the cluster; the agent is not a node until it joins again."""
         if self.number != NOBODY:
             self.former.append(self.number)
         self.number = NOBODY
 
     def give_up(self, directory: Directory) -> None:
-        """Strikes it off; nothing happens if its number is that of another one by now."""
+        """Removes the node from the directory, unless its number belongs to another node by now."""
         if self.number != NOBODY:
             directory.remove(self.number, self.info.incarnation)
 
 
 BEAT_SECONDS = 1.0
 GIVE_BACK_SECONDS = 5.0
-"""So long before its time is over, a node that was told to end gives back what it could not finish."""
+"""Seconds before the end of its time at which a node that drains returns unfinished tasks."""
 HAND_OVER_SECONDS = 1.0
-"""For how long others may take what waits here, once nothing runs any more, before it is given back."""
+"""Seconds, after the last running task, in which peers may steal queued tasks before they are returned to the
+store."""
 MOST_EARLY = 64
-"""Messages that are kept until we have a share in the run that they are about; those beyond are sent again."""
+"""Maximum number of messages kept for a run whose share is not open yet; further ones are dropped, and sent again."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Agent:
-    """One node, from joining to leaving."""
+    """One node of a cluster, from joining to leaving."""
 
     def __init__(
         self,
@@ -122,7 +127,7 @@ class Agent:
         self.post, self.books, self.spool, self.depot = post, books, spool, depot
         self.membership = Membership(info)
         self.memory = memory
-        """The service of this node's shared memory; tasks find its door in their environment."""
+        """The service of this node's shared memory; tasks find its socket in their environment."""
         if memory is not None:
             os.environ[MEMORY] = memory.door
         if VARIABLE in os.environ:
@@ -133,9 +138,9 @@ class Agent:
         self.share: RunShare | None = None
         self._telling = Heartbeats(self.clock)
         self._early: deque[PeerSchedulerMessage] = deque(maxlen=MOST_EARLY)
-        """What others said of a run in which we have no share yet."""
+        """Messages about a run whose share is not open yet."""
         self._declined: set[tuple[int, str]] = set()
-        """Our numbers, and runs in which we take no part."""
+        """Own node numbers with runs in which this node does not take part."""
         self.leaving = False
         self.at_once = False
         self._versions = (-1, -1)
@@ -143,9 +148,9 @@ class Agent:
         self._is_run_on = False
         self._next_beat = 0.0
         self._ahead = 0.0
-        """Seconds by which our clock is wrong; 0 as long as that is not worth a word."""
+        """Seconds by which the local clock differs; 0 if the difference is negligible."""
         self._done_since: float | None = None
-        """Since when an agent that leaves has had nothing running."""
+        """Since when an agent that leaves has had no running task."""
 
     @property
     def info(self) -> NodeInfo:
@@ -162,7 +167,7 @@ class Agent:
     # ---- the loop ------------------------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Until somebody says that it is enough."""
+        """Runs the loop until the agent is stopped."""
         if not self._begins():
             self._end()
             return
@@ -183,14 +188,14 @@ class Agent:
                 except OSError as error:
                     if error.errno not in OUT_OF_DESCRIPTORS:
                         raise
-                    self._recover(RunError(f"no more files can be opened (limit: {limit()}): {error}"))
+                    self._recover(RunError(f"cannot open more files (limit: {limit()}): {error}"))
         finally:
             self._part()
             self._end()
             self.wakeup.close()
 
     def _begins(self) -> bool:
-        """Joins the cluster, however long that takes; False: a signal has come meanwhile, and it is to end."""
+        """Joins the cluster, with retries; False if a signal ends the agent first."""
         try:
             with signals_raise(SIGNALS):
                 self.membership.join(self.books.directory)
@@ -203,20 +208,20 @@ class Agent:
         return True
 
     def _end(self) -> None:
-        """Gives back what it has on this machine."""
+        """Releases everything that the agent uses on this machine."""
         self.farm.close()
         if self.memory is not None:
-            self.memory.close()  # while signals are still held off: what it has in shared memory would stay
+            # while signals are still blocked: an interrupt here would leave shared memory segments behind
+            self.memory.close()
         self.depot.close()
         remove_spool(self.spool)
         self.post.close(linger=0.5)
 
     def _recover(self, error: ShoalError) -> None:
-        """The books did not do what we asked: the run is over and forgotten, or they were away for too long.
+        """Handles an error of the store: the run is over and forgotten, or the store was unreachable for too long.
 
-        In the latter case whatever we have is given up, and we begin anew as another node: nobody need wonder what of
-        it still counts.
-        """
+        In the latter case the agent gives up all its work and joins as another node: the others may have declared
+        it lost, and a new number makes sure that none of its former results counts."""
         share, self.share = self.share, None
         if share is not None:
             self.wakeup.discard(share.launcher.descriptor)
@@ -230,17 +235,17 @@ class Agent:
             self._say(str(error))
             if share is not None and not isinstance(error, GoneError):
                 share.store.lose(self.number)
-            # Only after that: as long as it is listed, its lease ends and somebody else buries it.
+            # Only after that: while the node is listed, its lease expires and another agent recovers its tasks.
             self.membership.give_up(self.books.directory)
         except ShoalError:
-            pass  # we go on as another node as soon as the books are there again
+            pass  # the agent joins as another node once the store replies again
         self.membership.leave()
 
     def _say(self, sentence: str) -> None:
         print(f"shoal agent: {sentence}", file=sys.stderr, flush=True)
 
     def _part(self) -> None:
-        """Leaves what we still have to the others, and is struck off."""
+        """Returns remaining tasks to the store and removes the node."""
         share = self.share
         self._close_share()
         try:
@@ -248,10 +253,10 @@ class Agent:
                 self._give_back(share)
             self.membership.give_up(self.books.directory)
         except ShoalError:
-            pass  # whoever notices that we are gone does it
+            pass  # an agent that notices the expired lease does it
 
     def _give_back(self, share: RunShare) -> None:
-        """What we have is nobody's from now on, and somebody is told to look for it."""
+        """Returns all tasks of the share to the store and notifies the other agents."""
         cut_short = sorted(share.member.broker.running)
         ends_at = self.info.ends_at
         if cut_short and ends_at is not None and self.clock() > ends_at - 2 * GIVE_BACK_SECONDS:
@@ -272,7 +277,7 @@ class Agent:
         self._raise_problem()
         self.farm.turn(readable)
         if self.share is None or self.share.goods is None:
-            self.depot.fetcher.finished()  # nobody waits for what was fetched ahead for an earlier share
+            self.depot.fetcher.finished()  # files that were fetched in advance for an earlier share
         share = self.share
         if share is not None:
             share.turn(share.launcher.descriptor in readable)
@@ -283,7 +288,8 @@ class Agent:
         self.post.flush()
 
     def _raise_problem(self) -> None:
-        """What went wrong with our share while a message was taken, which the desk would only tell to its sender."""
+        """Raises an error of the share that occurred while a message was handled, which the request handler reports
+        to the sender only."""
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
@@ -298,7 +304,7 @@ class Agent:
             self.leave(at_once=self.leaving)
 
     def leave(self, *, at_once: bool) -> None:
-        """Starts nothing more and ends when nothing runs; at once: whatever still runs."""
+        """Starts no further task and ends when none runs; with `at_once`, kills running tasks."""
         self.leaving, self.at_once = True, at_once
         self.farm.leave()
         if self.share is not None and not at_once:
@@ -319,7 +325,8 @@ class Agent:
         is_empty = not share.member.broker.state and not share.member.parcels.unsettled
         return is_empty or len(self.nodes) < 2 or now - self._done_since > HAND_OVER_SECONDS
 
-    # ---- being there ---------------------------------------------------------------------------------------------
+    # ---- membership
+    # ------------------------------------------------------------------------------------------------
 
     def _join(self) -> None:
         self.membership.join(self.books.directory)
@@ -328,7 +335,7 @@ class Agent:
         self._beat()
 
     def _beat(self) -> None:
-        """Says that we live, and looks at who else does and what is being run."""
+        """Renews the lease and reads which nodes and runs the cluster has."""
         self._next_beat = self.clock() + BEAT_SECONDS
         if self.share is not None:
             self.share.chores.refuse_given_up()
@@ -338,12 +345,12 @@ class Agent:
         directory = self.books.directory
         ends_at = self.info.ends_at
         if ends_at is not None and not self.leaving and self.clock() > ends_at - NOTICE:
-            self.leave(at_once=False)  # whether or not the batch system tells us
+            self.leave(at_once=False)  # whether or not the batch system sends a signal
         before = time.time()
         beat = self.membership.renew(directory, encode(self._doing()))
         self._compare_clocks(before, time.time(), beat.clock)
         if not beat.alive:
-            self._say(f"the cluster has lost sight of this node (number {self.number}): it joins anew")
+            self._say(f"the lease of this node (number {self.number}) has expired: it joins again")
             self._close_share()
             self._join()
             return
@@ -355,7 +362,8 @@ class Agent:
         if self.memory is not None and (versions != self._versions or not self._all_memory_known()):
             self._tell_memory(self.memory)
         self._versions = versions
-        if not self.leaving:  # by now we have a share in whatever is being run, so what they had finds its way to us
+        # by now this node has a share in the current run, so the lost nodes' tasks find their way here
+        if not self.leaving:
             self._bury(directory.expired())
         if self.share is not None and not self.share.store.left:
             self._finish(self.share)
@@ -363,18 +371,19 @@ class Agent:
             self._mind_idleness(self.share)
 
     def _mind_idleness(self, share: RunShare) -> None:
-        """No core may be idle for long beside tasks of a peer that it could run: looks anew, and tells of it."""
+        """No core may idle for long while a peer queues tasks that it could run: requests tasks again, and reports
+        the case."""
         directory = self.books.directory
         beside = share.beside(
             self.clock(), lambda: {number: read_note(note) for number, note in directory.notes().items()}
         )
         if beside is None:
             return
-        self._versions = (-1, -1)  # with the next beat it looks anew who is there, and what is being run
+        self._versions = (-1, -1)  # the next heartbeat reads nodes and runs again
         if not beside.lasts:
             return
         if not share.store.renew(self.number):
-            self._say(f"the run counts this node (number {self.number}) as lost: it joins anew")
+            self._say(f"the run counts this node (number {self.number}) as lost: it joins again")
             self._close_share()
             self.membership.give_up(directory)
             self._join()
@@ -390,7 +399,7 @@ class Agent:
         return self.memory.service.nodes.keys() >= self.nodes.keys()
 
     def _tell_memory(self, memory: MemoryServer) -> None:
-        """Who else has shared memory, and which runs keep what is in it."""
+        """Informs the memory service of the other nodes' memory and of the runs that keep allocations."""
         places = memory_places(self.books.directory)
         places[self.number] = MemoryNode(self.info.name, memory.address, memory.encrypted)
         memory.tell(self.number, places, [each.run for each in self.books.directory.runs() if each.state != "ended"])
@@ -402,7 +411,7 @@ class Agent:
         self._ahead = found
 
     def _doing(self) -> ClusterNodeFacts:
-        """How this node is doing, for those who look and for whoever decides how many nodes there are."""
+        """Returns the node's status for viewers and for the factory."""
         memory = self.memory
         return self._telling.note(
             self.share,
@@ -415,10 +424,11 @@ class Agent:
         )
 
     def _bury(self, lost: Sequence[int]) -> None:
-        """First what they had is placed anew, then they are struck off: whoever dies in between, another does it."""
+        """Requeues the tasks of lost nodes, then removes the nodes. If this agent dies in between, another one
+        repeats both."""
         for number in lost:
             if number == self.number or (self.share is None and self._is_run_on):
-                continue  # who has no share in the run leaves that to others
+                continue  # without a share in the run, leave that to the others
             if self.share is not None:
                 if number in self.nodes:
                     self.share.note_gone(self.nodes[number].name)
@@ -428,7 +438,7 @@ class Agent:
     def _look_at_nodes(self) -> None:
         for number, node in self.membership.see(self.books.directory.nodes()).items():
             self.post.forget(node.address)
-            if self.share is not None:  # it has left, or somebody has buried it: it has nothing any more
+            if self.share is not None:  # it has left or was recovered by another agent, so it owns no task
                 self.share.lose(number)
         if self.share is not None and self.number in self.nodes:
             self.share.peers_changed(self.nodes)
@@ -446,7 +456,7 @@ class Agent:
         self.depot.keep_only([each.run for each in runs])
 
     def _ends_given_up(self, run: RunInfo) -> bool:
-        """Ends the run if its user has given it up, so that the next one can have its turn."""
+        """Ends the run if its user has given it up, so that the next one is served."""
         why = why_ended(run.run, decode_about(run.about))
         if why:
             self._say(why)
@@ -454,7 +464,7 @@ class Agent:
         return bool(why)
 
     def _drop_given_up(self) -> None:
-        """Ends what still runs here of a run that was given up. The next beat ends the run for everybody."""
+        """Kills what still runs here of a run that was given up. The next heartbeat ends the run for all nodes."""
         self._close_share()
         self._versions = (-1, -1)
         self._next_beat = 0.0
@@ -463,19 +473,19 @@ class Agent:
         if self.number not in self.nodes:
             self.membership.see(self.books.directory.nodes())
         if (self.number, run.run) in self._declined or self.number not in self.nodes:
-            return  # in the latter case the next beat says that we are to join anew
+            return  # in the latter case the next heartbeat tells the agent to join anew
         try:
             store, work = self.books.attach(run.run)
         except (UnknownRunError, GoneError):
-            self._say(f"the books of run {run.run} are lost; it is taken off the list, so that later runs are served")
+            self._say(f"the store has lost run {run.run}; the run is removed so that later runs are served")
             self.books.directory.forget(run.run)
             return
         about = decode_about(run.about)
         if not about.managed and not os.path.isdir(about.base):
-            why = f"{about.base!r} is not there on {self.info.name}, so it does not take part"
+            why = f"{about.base!r} does not exist on {self.info.name}, so the node does not take part"
             store.note(encode(LogEntry(-1, 0, "note", "", self.info.name, message=why)))
             self._declined.add((self.number, run.run))
-            store.lose(self.number)  # what others send here is theirs again
+            store.lose(self.number)  # tasks that peers have sent to this number are theirs again
             return
         self.depot.origin_address = about.origin
         self.share = RunShare(
@@ -499,7 +509,8 @@ class Agent:
         self.books.directory.begin(run.run)
         self.share.begin()
         for number in self.membership.former:
-            if number not in self.nodes:  # what we had as that node is nobody's, and nobody else may have noticed
+            # tasks of that earlier number have no owner, and no other agent may have noticed
+            if number not in self.nodes:
                 self.share.lose(number)
         early = [said for said in self._early if said.run == run.run]
         self._early.clear()
@@ -514,31 +525,31 @@ class Agent:
             self.share = None
 
     def _finish(self, share: RunShare) -> None:
-        """Nothing is left to do: the next run can have its turn."""
+        """The run has no tasks left: ends it, so that the next one is served."""
         self.books.directory.end(share.run, "done")
         self._close_share()
         self._look_at_runs()
 
-    # ---- what the desk asks --------------------------------------------------------------------------------------
+    # ---- callbacks of the request handler
+    # --------------------------------------------------------------------------
 
     def hear(self, message: WireMessage) -> WireMessage | None:
-        """What other agents say about the run that is on."""
+        """Takes a message of another agent about the current run."""
         with self._share_at_work():
             self._hear(message)
         return None
 
     @contextmanager
     def _share_at_work(self) -> Iterator[None]:
-        """Whatever goes wrong meanwhile leaves our share with half of what it should have done.
+        """Handles errors while a message changes the share, which may leave it half changed.
 
-        A store that does not answer is for `_recover`; anything else is a defect of ours, and must not be silent.
-        """
+        Errors of the store are for `_recover`. Any other error is a defect of Shoal and must be reported."""
         try:
             yield
         except ShoalError as error:
             self._problem = error
         except (LookupError, TypeError, ValueError) as error:
-            self._say(f"a message could not be taken, by a defect of Shoal: {type(error).__name__}: {error}")
+            self._say(f"internal error while handling a message: {type(error).__name__}: {error}")
             raise
 
     def _hear(self, message: WireMessage) -> None:
@@ -558,14 +569,14 @@ class Agent:
                 share.cancel(tasks)
 
     def runs_changed(self) -> None:
-        """Everybody has a look at once."""
+        """Tells all agents to read the list of runs."""
         self._next_beat = 0.0
         for number, node in self.nodes.items():
             if number != self.number:
                 self.post.send(node.address, RunsChangedEvent())
 
     def unwanted(self, run: str, tasks: list[int]) -> None:
-        """Tells all who may have them."""
+        """Tells the agents that may have the cancelled tasks."""
         for number, node in self.nodes.items():
             if number != self.number:
                 self.post.send(node.address, TasksUnwantedEvent(run, tasks))
@@ -574,7 +585,7 @@ class Agent:
                 self.share.cancel(tasks)
 
     def explain(self, run: str, task: int) -> Answer | None:
-        """What our broker says of a task, if it has it."""
+        """Returns the scheduler's explanation of a task, if this node has it."""
         share = self.share
         if share is None or share.run != run or not share.has(task):
             return None

@@ -1,8 +1,8 @@
-"""For tests of whole clusters: what an agent says to others gets lost, doubled or late, by a seed.
+"""Fault injection for tests of whole clusters: messages of an agent are lost, duplicated or delayed, by a seed.
 
-`SHOAL_TROUBLE="SEED LOSS DOUBLE LATE [FIRST]"` in the environment of an agent, the three in the middle as parts of all
-messages. Of the FIRST messages to each other agent half are lost.
-"""
+`SHOAL_TROUBLE="SEED LOSS DOUBLE LATE [FIRST]"` in the environment of an agent; LOSS, DOUBLE and LATE are fractions
+of
+all messages. Of the first FIRST messages to each other agent half are lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOSS_OF_FIRST = 0.5
 
 
 class FaultInjector:
-    """Stands between an agent and its post."""
+    """Wraps the messenger of an agent."""
 
     def __init__(self, post: Any, text: str) -> None:
         try:
@@ -32,7 +32,7 @@ class FaultInjector:
         self._post = post
         self._held: list[tuple[float, str, Any]] = []
         self._sent: Counter[str] = Counter()
-        """How many messages there were for each address."""
+        """Number of messages sent to each address."""
 
     def send(self, address: str, message: Any) -> None:
         draw = self._random.random()
@@ -47,7 +47,7 @@ class FaultInjector:
         self._post.send(address, message)
 
     def flush(self) -> None:
-        """Also what is late enough by now."""
+        """Flushes; also sends delayed messages that are due."""
         now = time.monotonic()
         due = [held for held in self._held if held[0] <= now]
         if due:
