@@ -3,7 +3,8 @@
 `connect` opens the memory of a cluster for a program, `local` opens a memory in this process, and `attach` finds
 the
 memory of the node inside a task. `alloc`, `get`, `put`, `free`, `partition` and `prefetch` use the memory that the
-process is attached to. The implementation is imported on first use."""
+process is attached to. The implementation is imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def alloc(
 
     `spread`: `even` (one piece of equal size per node), `free` (in proportion to free memory), `turns` (blocks
     assigned to the nodes round-robin) or `here` (everything on this node). `replicas`: the number of nodes that
-    hold each byte. An allocation with a `name` is visible in a mount."""
+    hold each byte. An allocation with a `name` is visible in a mount.
+    """
     return _attached().alloc(size, data, replicas=replicas, spread=spread, block_bytes=block_bytes, name=name, run=run)
 
 

@@ -3,7 +3,8 @@
 `RuntimeSystem` manages agents and their resources, `JobServer` runs a flow on them with a scheduler (`simple`,
 `with_transfer_costs`, `several_locations` make the usual ones), `call` and `meet` let a task call back to its
 driver.
-Names are loaded on first use, so a task that only calls its driver does not import the server."""
+Names are loaded on first use, so a task that only calls its driver does not import the server.
+"""
 
 from __future__ import annotations
 

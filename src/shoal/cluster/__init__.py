@@ -2,4 +2,5 @@
 
 Imports `shoal.data` and the layers below it. Public classes: `session.ClusterSession` (a run), `lifecycle` (start
 and
-stop a cluster), `agent.agent.Agent` (one node). Needs the extra `cluster`."""
+stop a cluster), `agent.agent.Agent` (one node). Needs the extra `cluster`.
+"""

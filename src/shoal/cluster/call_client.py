@@ -17,7 +17,8 @@ nodes. Calls on a lost agent are reported as lost, and the scheduler runs them e
 call
 that no agent could hold for `NOBODY_SECONDS` fails.
 
-The end of the module ends the tasks of a net whose client is gone (`end_farmed`, `end_by_command`)."""
+The end of the module ends the tasks of a net whose client is gone (`end_farmed`, `end_by_command`).
+"""
 
 from __future__ import annotations
 
@@ -619,7 +620,8 @@ def end_farmed(workspace: Workspace) -> str:
     are none.
 
     The caller holds the lock. Raises `InputError` and keeps the note if it cannot be confirmed that the tasks have
-    ended."""
+    ended.
+    """
     note = read_farmed(workspace)
     if note is None:
         return ""

@@ -4,7 +4,8 @@ Five messages go over the wire: a client asks any agent for the list of call ser
 replies with each of them; `EndCallsCommand` ends the calls of a client that was killed. Everything about calls
 travels
 as items in a `CallStream` inside `CallsRequest` and `CallsReply`, which repeats lost parts and keeps their order.
-Functions, arguments and results are pickled bytes. Only workers and the client's own program unpickle them."""
+Functions, arguments and results are pickled bytes. Only workers and the client's own program unpickle them.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Any agent reads the state of a task from the store. The node that holds a ready task knows why it does not run.
 Which
-requested nodes are missing is known only on the machine where the cluster was started."""
+requested nodes are missing is known only on the machine where the cluster was started.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class ForgottenError(Exception):
     """The cluster no longer has the run: only the ledger knows it."""
 
 
-_AWAY = ("the store has not answered", "no Redis server answers", "the Redis server")
+_AWAY = ("the store has not replied", "no Redis server answers", "the Redis server")
 """Prefixes of error messages about a store that does not reply."""
 
 
@@ -135,7 +136,8 @@ def explain_brought(
 ) -> Answer | None:
     """Explains a task of the graph, in the graph's numbers; None if the cluster does not have it.
 
-    `seconds`: the expected duration of a task."""
+    `seconds`: the expected duration of a task.
+    """
     place_at = {place: at for at, place in enumerate(note.places)}
     numbers = [place_at.get(place_of(graph, each), -1) for each in range(len(graph))]
     if numbers[task] < 0:
@@ -211,7 +213,8 @@ def explain_brought_run(
     """Explains a whole run; also returns the keys of the tasks in the answer, by their numbers in the run.
 
     Returns None if the cluster no longer has the run. `groups`: keys of tasks without a command, which only the
-    store counts."""
+    store counts.
+    """
     access = read(access_path(note.cluster))
     with Caller(access, make_codec()) as caller:
         questions = ClusterExplainClient(note, caller, access)

@@ -1,7 +1,8 @@
 """Directories of clusters and agents: the access file, the record of started nodes, logs, and the agents' spools.
 
 A cluster has the directory `~/.shoal/clusters/NAME`, or one in `SHOAL_HOME` if that is set. An agent has a spool
-directory for its temporary files. This module reads and writes files; it starts no process and sends no message."""
+directory for its temporary files. This module reads and writes files; it starts no process and sends no message.
+"""
 
 from __future__ import annotations
 

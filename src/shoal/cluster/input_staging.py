@@ -121,7 +121,8 @@ class OutputReturn:
         """Writes a file that the user may modify, so it is not a link to the cached object.
 
         It is prepared in our own directory: a process that is killed in between leaves no partial file beside the
-        target."""
+        target.
+        """
         assert self._cache is not None
         os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
         ready = os.path.join(self._folder, "ready")

@@ -2,7 +2,8 @@
 
 With a factory a separate process decides the number of nodes (`shoal.cluster.nodes.factory_process`). The end of
 the
-module checks the settings of a Redis server before a cluster uses it."""
+module checks the settings of a Redis server before a cluster uses it.
+"""
 
 from __future__ import annotations
 

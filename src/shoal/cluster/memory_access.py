@@ -3,7 +3,8 @@
 The session of a program owns its allocations. It holds a connection to every node that stores some of them, and
 reconnects when a connection breaks. When the program ends, the nodes notice the lost connections and free its
 memory.
-A process forked from the program shares its memory, and frees nothing when it ends."""
+A process forked from the program shares its memory, and frees nothing when it ends.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +113,8 @@ def local(limit: str | int | None = None) -> Memory:
 def connect(cluster: str, run: str = "") -> Memory:
     """Opens the memory of a cluster for this program, by the cluster's name or the path of its access file.
 
-    Allocations live until the program ends or closes the memory. Tasks access them by their handles."""
+    Allocations live until the program ends or closes the memory. Tasks access them by their handles.
+    """
     session = ClusterMemory(cluster, run or f"session-{secrets.token_hex(6)}")
     enter(session)
     return session

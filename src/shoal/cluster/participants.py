@@ -3,7 +3,8 @@
 Nodes get numbers in the ledger in the order in which they are seen, from 1; 0 is the machine that writes the
 ledger.
 A node is identified by its name: one that returns under the same name is the same node. Unchanged status is not
-written again."""
+written again.
+"""
 
 from __future__ import annotations
 

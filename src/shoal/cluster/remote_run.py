@@ -2,7 +2,8 @@
 
 The counterpart of `LocalRun`, with the same plan before and the same ledger, statistics and display after it. The
 run continues on the cluster without this client. A client that attaches later reads the log from the beginning and
-records what the ledger does not contain."""
+records what the ledger does not contain.
+"""
 
 from __future__ import annotations
 

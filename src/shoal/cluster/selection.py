@@ -1,6 +1,7 @@
 """Selects the tasks of a plan to submit to a cluster, numbers them and their files anew, and stores the plan. Pure.
 
-Pure except for the end of the module, which writes and reads the submitted plan beside the ledger."""
+Pure except for the end of the module, which writes and reads the submitted plan beside the ledger.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ def _readers(graph: Graph, grouped: Mapping[int, list[int]]) -> dict[int, list[i
     """By maker, the tasks that read its files because they depend on groups, once per file.
 
     A group is complete once its files exist. If they are lost with a node later, readers must wait for them as they
-    would for files that they name themselves."""
+    would for files that they name themselves.
+    """
     found: dict[int, list[int]] = {}
     for task, files in grouped.items():
         for file in files:

@@ -2,7 +2,8 @@
 run.
 
 A note of the submitted run lies beside the ledger until all of its results are recorded
-(`shoal.ledger.cluster_notes`)."""
+(`shoal.ledger.cluster_notes`).
+"""
 
 from __future__ import annotations
 
@@ -374,7 +375,8 @@ def end_given_up(workspace: Workspace, cluster: str, caller: Caller[WireMessage]
 
     Cancels what still runs, forgets what has ended, and removes the note when the cluster does not know the run.
     Each submission to the cluster makes one of these steps, so the note outlives everything that nodes do because
-    of it."""
+    of it.
+    """
     for run in given_up_runs(workspace, cluster):
         found = caller.ask(LogRequest(run, 0))
         if not isinstance(found, LogReply):

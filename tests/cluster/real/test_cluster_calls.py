@@ -436,13 +436,13 @@ class _Farmed:
 def test_a_viewer_cannot_have_calls_run(lab: LocalCluster, tmp_path: Path) -> None:
     path = tmp_path / "viewer.json"
     lab.shoal("cluster", "access", NAME, "--role", "viewer", "--output", str(path))
-    with pytest.raises(shoal.InputError, match="does not make its holder a client"):
+    with pytest.raises(shoal.InputError, match="has no key for the role of a client"):
         shoal.Executor(cluster=str(path))
     viewer = narrowed(read(str(lab.access)), Role.VIEWER)
     with Caller(viewer, make_codec(), role=Role.VIEWER) as caller:
         parts = [StreamPart(encode_item(SessionOpened((3, 11), "/", [])))]
         answer = caller.ask(CallsRequest("somebody", 1, parts, 0), PATIENCE)
-    assert answer == RefusedReply("a viewer may not ask for that")
+    assert answer == RefusedReply("a viewer may not send this request")
 
 
 def test_what_cannot_be_meant_is_told_in_one_sentence(

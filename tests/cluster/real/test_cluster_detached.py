@@ -126,7 +126,7 @@ def test_a_bring_that_was_refused_leaves_the_workflow_free(cluster: LocalCluster
 
 def test_a_run_that_the_cluster_has_is_not_given_up(cluster: LocalCluster, detached: Path) -> None:
     said = cluster.shoal("cancel", "--forget", "flow.py", where=detached, expect=2)
-    assert "the cluster 'lab' answers, and has this run" in said
+    assert "the cluster 'lab' replies and has this run" in said
     (detached / "go").touch()
     cluster.shoal("attach", "--plain", where=detached)
     assert "flow.py is not on a cluster" in cluster.shoal("cancel", "--forget", "flow.py", where=detached, expect=2)

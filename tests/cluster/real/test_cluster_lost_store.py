@@ -129,7 +129,7 @@ def test_an_agent_that_gets_another_number_does_what_it_had_before(
         directory = RedisDirectory(RedisLink([server.address], directory_key(name)), name)
         ((number, _),) = cluster.agents().items()
         directory.remove(number)
-        wait_until(lambda: list(directory.nodes()) not in ([], [number]), "it joins anew")
+        wait_until(lambda: list(directory.nodes()) not in ([], [number]), "it joins again")
         directory.close()
         (folder / "go").touch()
         wait_until(lambda: client.poll() is not None, "the client ends")

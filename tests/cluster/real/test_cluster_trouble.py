@@ -81,7 +81,7 @@ def test_a_head_whose_port_is_in_use_says_so_and_can_be_started_later(tmp_path: 
         with taken_port(host, int(port)):
             said = sentence(cluster.shoal("cluster", "restart", NAME, expect=2))
             assert f"{contact} is in use by another program" in said
-        assert "the head was started anew" in cluster.shoal("cluster", "restart", NAME)
+        assert "the head was restarted" in cluster.shoal("cluster", "restart", NAME)
         assert "0 nodes" in cluster.shoal("cluster", "status", NAME)
 
 

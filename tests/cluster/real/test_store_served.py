@@ -145,7 +145,7 @@ def test_a_full_disk_stops_the_run_and_changes_nothing(transport: Direct, tmp_pa
 
 
 def test_two_servers_do_not_share_a_directory(transport: Direct, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="another server keeps its store in"):
+    with pytest.raises(InputError, match="another server uses the store in"):
         StoreServer(str(tmp_path))
 
 
@@ -186,7 +186,7 @@ def test_a_server_that_does_not_answer_is_asked_again_until_patience_ends() -> N
             asked.append(request)
             raise TimeoutError
 
-    with pytest.raises(RunError, match=r"has not answered for 0\.1 s"):
+    with pytest.raises(RunError, match=r"has not replied for 0\.1 s"):
         RemoteDirectory(Silent(), patience=0.1).submit("r", b"")
     assert len(asked) > 1
     assert len(set(asked)) == 1
@@ -330,7 +330,7 @@ def test_of_two_who_bring_a_run_the_first_is_told_that_the_other_does(transport:
                 transport.ask(msgspec.msgpack.encode(("other", 1, "r", "open", ([], []))))
             return transport.ask(request)
 
-    with pytest.raises(InputError, match="somebody else is bringing a run 'r'"):
+    with pytest.raises(InputError, match="another client is submitting a run 'r'"):
         RemoteStore.bring(Overtaken(), "r", diamond(), NODES)
     overtaken = transport.server.perform(transport.requests[0], 0.0)  # a duplicate that was long on its way
     assert b"after later ones" in overtaken

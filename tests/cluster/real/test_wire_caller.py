@@ -102,7 +102,7 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_question() -> None:
 
 def test_nobody_at_any_contact_names_them() -> None:
     said = failure(client(ABSENT, "tcp://127.0.0.1:2", patience=0.3))
-    assert "nobody answers at 127.0.0.1:1, 127.0.0.1:2; see that the cluster runs" in said
+    assert "nobody answers at 127.0.0.1:1, 127.0.0.1:2; check that the cluster is running" in said
 
 
 def test_a_host_whose_name_nobody_knows_does_not_answer() -> None:
@@ -197,7 +197,7 @@ def test_an_agent_that_ends_before_its_answer_is_told_and_the_next_one_found() -
     asking.join(DEADLINE)
     agent.stop()
     caller.close()
-    assert f"the agent at {here.address} has gone before it answered; ask again" in str(said[0])
+    assert f"the agent at {here.address} disconnected before it replied; try again" in str(said[0])
     assert said[1] == Note("client: hello 0")
 
 
@@ -220,7 +220,7 @@ def test_an_answer_counts_also_if_the_agent_hangs_up_right_after_it() -> None:
 
 def test_an_agent_that_does_not_answer_in_time_is_named() -> None:
     with echo(WORKER) as agent, client(agent.address) as caller:
-        with pytest.raises(InputError, match=f"the agent at {agent.address} did not answer within 0.1 s; see whether"):
+        with pytest.raises(InputError, match=f"the agent at {agent.address} did not reply within 0.1 s; check whether"):
             caller.ask(Tally([]), timeout=0.1)
         assert caller.ask(Note("hello")) == Note("client: hello 0")
 
@@ -232,6 +232,6 @@ def test_an_access_file_without_contacts_says_so() -> None:
 def test_a_role_that_the_access_does_not_give_cannot_be_taken() -> None:
     with (
         Caller(narrowed(ACCESS.at([ABSENT]), Role.VIEWER), codec(), role=Role.CLIENT) as caller,
-        pytest.raises(InputError, match="does not make its holder a client"),
+        pytest.raises(InputError, match="has no key for the role of a client"),
     ):
         caller.ask(Note("hello"))

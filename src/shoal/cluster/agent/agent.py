@@ -7,7 +7,8 @@ are served one after another, in the order of submission. An agent that could no
 declared
 lost. It then kills what it runs and joins as a new node: what it did in between does not count, since other nodes
 may
-have repeated it."""
+have repeated it.
+"""
 
 from __future__ import annotations
 
@@ -221,7 +222,8 @@ class Agent:
         """Handles an error of the store: the run is over and forgotten, or the store was unreachable for too long.
 
         In the latter case the agent gives up all its work and joins as another node: the others may have declared
-        it lost, and a new number makes sure that none of its former results counts."""
+        it lost, and a new number makes sure that none of its former results counts.
+        """
         share, self.share = self.share, None
         if share is not None:
             self.wakeup.discard(share.launcher.descriptor)
@@ -543,7 +545,8 @@ class Agent:
     def _share_at_work(self) -> Iterator[None]:
         """Handles errors while a message changes the share, which may leave it half changed.
 
-        Errors of the store are for `_recover`. Any other error is a defect of Shoal and must be reported."""
+        Errors of the store are for `_recover`. Any other error is a defect of Shoal and must be reported.
+        """
         try:
             yield
         except ShoalError as error:

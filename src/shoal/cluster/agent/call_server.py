@@ -14,7 +14,8 @@ not count here: while both exist, the operating system divides the cores among t
 
 Calls that wait in a place behind a long call go back to their client, which runs them elsewhere. Workers that were
 idle
-for a while are ended, and so is everything of a client that was silent for long."""
+for a while are ended, and so is everything of a client that was silent for long.
+"""
 
 from __future__ import annotations
 

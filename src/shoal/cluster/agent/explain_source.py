@@ -1,6 +1,7 @@
 """Explains why tasks of a run do not run, from the agent's own share of the run and from the store.
 
-`shoal.core.explain` finds the reasons; this module supplies the facts."""
+`shoal.core.explain` finds the reasons; this module supplies the facts.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +112,8 @@ def why_by_books(
 ) -> TaskReply:
     """Explains any task of a run; `here` is the explanation of this agent's share, if it has the task.
 
-    `first`: the name of another run that is served before this one, if there is one."""
+    `first`: the name of another run that is served before this one, if there is one.
+    """
     if not 0 <= task < decode_about(info.about).tasks:
         return TaskReply(problem="the run has no such task")
     standing, _, owner = store.whereabouts(task)

@@ -2,7 +2,8 @@
 
 `SHOAL_TROUBLE="SEED LOSS DOUBLE LATE [FIRST]"` in the environment of an agent; LOSS, DOUBLE and LATE are fractions
 of
-all messages. Of the first FIRST messages to each other agent half are lost."""
+all messages. Of the first FIRST messages to each other agent half are lost.
+"""
 
 from __future__ import annotations
 

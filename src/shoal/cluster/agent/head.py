@@ -3,7 +3,8 @@ node.
 
 The head runs no tasks. With Redis, nothing depends on it. Without, agents wait for it while it is down; a head that
 is
-restarted on the same path and port restores everything that it has confirmed."""
+restarted on the same path and port restores everything that it has confirmed.
+"""
 
 from __future__ import annotations
 

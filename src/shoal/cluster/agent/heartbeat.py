@@ -3,7 +3,8 @@ peers.
 
 The status is computed once a second from values that exist anyway, so starting and ending tasks costs nothing
 extra.
-Counters cover all runs of the node; a reader that wants those of one run subtracts the values from before it."""
+Counters cover all runs of the node; a reader that wants those of one run subtracts the values from before it.
+"""
 
 from __future__ import annotations
 

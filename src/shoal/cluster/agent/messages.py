@@ -2,7 +2,8 @@
 
 `MAY_ASK` lists what each role may send; the role follows from the sender's key. The agent that handles the messages
 is
-in `shoal.cluster.agent.agent`."""
+in `shoal.cluster.agent.agent`.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 All data listeners of a cluster have the same token, derived from the secret that its agents share. Clients receive
 it
-over the wire, viewers do not."""
+over the wire, viewers do not.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ class NodeCache:
         self._partial: dict[str, tuple[str, float]] = {}
         """Objects that are being uploaded: their file, and when the last part arrived."""
         self.origin_address = ""
-        """Data address of the node that keeps the clients' input files."""
+        """Data address of the head, which keeps the clients' input files."""
 
     @property
     def token(self) -> bytes:

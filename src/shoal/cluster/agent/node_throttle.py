@@ -4,7 +4,8 @@ run's log.
 Usage profiles measured by nodes of the same size are kept in the run's store, so that a node that joins later
 starts
 with them. Memory is not sized on a cluster: a category gets so many concurrent tasks that all would fit with the
-largest memory seen."""
+largest memory seen.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The desk of an agent: what clients and viewers ask for, answered from the books of the cluster.
+"""Handles requests of clients and viewers on an agent, with replies from the cluster's run stores.
 
-Every agent has one, and so has the head: it does not matter which of them is asked.
+Every agent has a request handler, and so has the head: clients may ask any of them.
 """
 
 from __future__ import annotations
@@ -63,38 +63,38 @@ MOST_ENTRIES = 2_000
 MOST_ENTRY_BYTES = 4 << 20
 CANCELLED_AT_ONCE = 5_000
 LOST = (GoneError, UnknownRunError)
-"""What a store raises that has not got the books of a run."""
+"""Errors of a store that does not have the run."""
 MOST_READ = 16
-"""Runs into whose books one desk looks at a time."""
+"""Maximum number of run stores that a handler keeps open."""
 
 
 class RequestHandlerOwner(Protocol):
-    """Whose desk it is."""
+    """The agent as seen by its request handler."""
 
     def hear(self, message: WireMessage) -> WireMessage | None:
-        """What another agent says."""
+        """Takes a message of another agent."""
 
     def runs_changed(self) -> None:
-        """A run was brought or forgotten."""
+        """A run was submitted or forgotten."""
 
     def unwanted(self, run: str, tasks: list[int]) -> None:
-        """Tasks were cancelled that some broker has."""
+        """Tasks were cancelled that a scheduler may have."""
 
     def running_of(self, run: str) -> int:
-        """How many tasks of a run run here."""
+        """Returns how many tasks of a run run here."""
 
     def explain(self, run: str, task: int) -> Answer | None:
-        """Why a task is where it is, if it is here."""
+        """Explains why a task does not run, if it is here."""
 
     def explain_run(self, run: str) -> RunAnswer | None:
-        """What of a run is here, and why it waits."""
+        """Explains which tasks of a run are here, and why they wait."""
 
     def leave(self, *, at_once: bool) -> None:
-        """It is to end."""
+        """Stops the agent."""
 
 
 class RequestHandler:
-    """Takes what arrives, sees to it that nobody asks for what is not theirs, and answers."""
+    """Receives messages, checks that the sender's role permits them, and replies."""
 
     def __init__(
         self,
@@ -105,17 +105,17 @@ class RequestHandler:
         *,
         keeps_sources: bool,
     ) -> None:
-        """`keeps_sources`: files that clients bring are kept in the depot, for all agents."""
+        """`keeps_sources`: clients' input files are kept in this node's cache, for all agents."""
         self.owner, self.post, self.books, self.depot = owner, post, books, depot
         self._keeps_sources = keeps_sources
         self._submissions = Submissions()
         self.farm: CallServer | None = None
-        """Who runs the Python calls of clients; the head has none."""
+        """Runs the Python calls of clients; the head has none."""
         self._read: dict[str, Store] = {}
-        """Books of runs that somebody looked into, the latest last; each may be a connection."""
+        """Run stores that were opened for requests, the latest last; each may be a connection."""
 
     def serve(self, now: float) -> None:
-        """Everything that has arrived."""
+        """Handles all messages that have arrived."""
         for received in self.post.receive():
             self._take(received, now)
 
@@ -125,9 +125,9 @@ class RequestHandler:
             if type(message) in may:
                 answer = self._answered(message, received.route, now)
             elif type(message) in MAY_ASK[Role.WORKER]:
-                answer = RefusedReply(f"a {received.role} may not ask for that")
+                answer = RefusedReply(f"a {received.role} may not send this request")
             else:
-                continue  # an answer to something that we have not asked
+                continue  # a reply to a request that this agent has not sent
             if answer is not None:
                 try:
                     self.post.answer(received.route, answer)
@@ -143,7 +143,8 @@ class RequestHandler:
             return self._answer(message, now)
         except (ShoalError, msgspec.MsgspecError) as error:
             return RefusedReply(str(error), isinstance(error, IncompleteError))
-        except (OSError, ValueError, LookupError, TypeError) as error:  # a full disk, or what no client of ours sends
+        # a full disk, or a message that no client of Shoal sends
+        except (OSError, ValueError, LookupError, TypeError) as error:
             return RefusedReply(f"{type(error).__name__}: {error}")
 
     def _answer(self, message: WireMessage, now: float) -> WireMessage | None:
@@ -151,7 +152,7 @@ class RequestHandler:
             case SubmissionPiece():
                 self._submissions.take(message, now)
             case SubmitCommand(run, about):
-                if self._info_of(run) is None:  # it may have been asked for twice
+                if self._info_of(run) is None:  # the request may have been sent twice
                     self._bring(run, decode_about(about))
             case SourcePart(run, file, at, data, size, checksum, executable):
                 self.depot.take(object_name(run, file, SOURCE), at, data, size, checksum, executable)
@@ -189,7 +190,9 @@ class RequestHandler:
     def _bring(self, run: str, about: RunDescription) -> None:
         if about.managed:
             if not self._keeps_sources:
-                raise InputError("this agent does not keep what clients bring", remedy="ask the head of the cluster")
+                raise InputError(
+                    "this agent does not keep clients' files", remedy="send them to the head of the cluster"
+                )
             about = msgspec.structs.replace(about, origin=self.depot.address)
         if about.order not in ORDERS:
             raise InputError(f"there is no order {about.order!r}")
@@ -204,7 +207,7 @@ class RequestHandler:
         return self.depot.cache.has(object_name(run, file, SOURCE))
 
     def _files(self, run: str, files: list[int]) -> FilesReply:
-        """Where files are, for a client that wants to have them."""
+        """Returns the locations of files, for a client that downloads them."""
         store, nodes = self._store_of(run), self.books.directory.nodes()
         told = []
         for file in files:
@@ -214,7 +217,7 @@ class RequestHandler:
         return FilesReply(told, self.depot.token, self.depot.encrypted)
 
     def _store_of(self, run: str) -> Store:
-        """Books to look into, apart from those of a share."""
+        """Returns a store for reading a run, separate from that of a share."""
         store = self._read.pop(run, None) or self.books.open(run)
         self._read[run] = store
         if len(self._read) > MOST_READ:
@@ -230,10 +233,10 @@ class RequestHandler:
             return LogReply(start, [], 0, "unknown")
         try:
             store = self._store_of(run)
-            left = store.left  # both before the log: when nothing is left, all entries are there
+            left = store.left  # both before the log: when nothing is left, the log that is read afterwards is complete
             found = store.log(start, MOST_ENTRIES)
             if not found and not left:
-                left = store.left  # an error if the books were lost in between: then the log is not over, but gone
+                left = store.left  # raises if the store lost the run in between: then the log is not complete, but gone
         except LOST:
             self._drop(run)
             return LogReply(start, [], 0, "unknown")
@@ -250,19 +253,19 @@ class RequestHandler:
         try:
             store = self._store_of(run.run)
             return ClusterRunFacts(run.run, about.name, run.state, about.tasks, store.left, store.ready_count)
-        except LOST:  # an agent takes it off the list soon
+        except LOST:  # an agent soon removes it from the list
             self._drop(run.run)
             return ClusterRunFacts(run.run, about.name, "lost", about.tasks, about.tasks)
 
     def _known(self, run: str) -> tuple[Store, RunInfo]:
-        """The books of a run, and what is known of it; an error if there is none."""
+        """Returns the store and the state of a run; raises an error if there is none."""
         info = self._info_of(run)
         if info is None:
             raise InputError(NO_RUN)
         return self._store_of(run), info
 
     def _why(self, run: str, task: int) -> TaskReply:
-        """Why a task is where it is, as far as can be told from here."""
+        """Explains why a task does not run, as far as this agent knows."""
         store, info = self._known(run)
         directory = self.books.directory
         gone = directory.expired()
@@ -285,7 +288,7 @@ class RequestHandler:
             self.owner.runs_changed()
 
     def end_given_up(self, run: str, name: str, why: str) -> None:
-        """Ends a run that its user has given up, whatever nodes have of it: they drop it when they see that."""
+        """Ends a run that its user has given up; nodes drop their shares when they notice."""
         try:
             self._store_of(run).note(encode(LogEntry(-1, 0, "note", "", name, message=why)))
         except LOST:
@@ -306,20 +309,20 @@ class RequestHandler:
         self._drop(run)
 
     def _drop(self, run: str) -> None:
-        """Nobody looks into these books any more."""
+        """Closes the store of a run."""
         store = self._read.pop(run, None)
         if store is not None:
             store.close()
 
 
 def batches(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """All of them, so many at a time."""
+    """Splits a sequence into slices of at most `size` items."""
     for at in range(0, len(items), size):
         yield items[at : at + size]
 
 
 def memory_places(directory: Directory) -> dict[int, MemoryNode]:
-    """By number, the nodes that have said where their shared memory is."""
+    """Returns, by node number, the memory services that nodes have reported."""
     notes = {number: read_note(note) for number, note in directory.notes().items()}
     return {
         number: MemoryNode(node.name, notes[number].memory, not notes[number].memory_plain)

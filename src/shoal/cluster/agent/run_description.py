@@ -3,7 +3,8 @@ log. Pure.
 
 Task specifications travel in chunks. An agent reads a chunk when it starts the first of its tasks, so no process
 holds
-a million commands in memory. Results travel back as entries of the run's log."""
+a million commands in memory. Results travel back as entries of the run's log.
+"""
 
 from __future__ import annotations
 

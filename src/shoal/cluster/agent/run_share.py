@@ -1,8 +1,11 @@
-"""One node's share of a run: the driver around its member, its launcher and the run's books.
+"""One node's share of a run: connects the pure scheduler of the node to its launcher, the run's store and the other
+agents.
 
-It decides nothing: what happened is told to the member, what the member answers is done. The books are asked in the
-order in which the member caused it, and a parcel goes out only after they have recorded it. Everything that a result
-means is in the books before anything that follows from it is started.
+The share decides nothing. It passes events to the scheduler and carries out the scheduler's commands. Requests to
+the
+store keep the order of the commands that cause them, and tasks are sent to a peer only after the store has recorded
+the transfer. Everything that follows from a result is in the store before any of it is started: an agent that dies
+in between loses no task, and the store rejects results of attempts that were meanwhile given to another node.
 """
 
 from __future__ import annotations
@@ -89,7 +92,8 @@ _LEAST_CORES = 100
 
 
 def make_member(here: int, about: RunDescription, work: Work, capacity: Resources, roster: Roster) -> PeerScheduler:
-    """The scheduler of one node. Where nodes share no files, tasks are started one by one: each waits for its own."""
+    """Makes the scheduler of one node. Where nodes share no file system, tasks are started one by one, since each
+    waits for its own inputs."""
     rank = work.rank if any(work.rank) else ()
     columns = TaskColumns(array("i", work.category), rank, work.weight, work.upward_length)
     throttle = regime(about.throttle)
@@ -109,7 +113,8 @@ def make_member(here: int, about: RunDescription, work: Work, capacity: Resource
 
 
 def _lane(profile: Profile, throttle: Regime, *, alone: bool) -> Lane:
-    """A task that asks for nothing takes a hundredth of a core, so that not all of them start at once."""
+    """Makes the lane of a category. A task without requests occupies a hundredth of a core, so that not all of them
+    start at once."""
     request, elastic = profile.resources, throttle.limits and not profile.declares("cores")
     if elastic:
         request = request.without("cores")
@@ -121,28 +126,33 @@ def _lane(profile: Profile, throttle: Regime, *, alone: bool) -> Lane:
 
 
 DOUBT_SECONDS = 1.0
-"""How long the end of a task by SIGTERM may be that of the whole node."""
+"""Maximum seconds between the end of a task by SIGTERM and the agent's own SIGTERM, if both have the same cause."""
 DRAIN_LOOK_SECONDS = 1.0
 _TERMINATED = (signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGTERM)
 _SUSPECT = (AttemptOutcome.CRASHED.value, AttemptOutcome.FAILED.value)
 _OUTCOME, _STATUS = 3, 4
-"""Places in what the launcher tells of a task that has ended."""
+"""Indexes into the launcher's report of an ended task."""
 
 
 class NodeEnding:
-    """When the node ends, and what is thought of tasks that end with it."""
+    """The end of the node's time, and the verdict on tasks that end with the node.
+
+    A batch system that ends a node sends SIGTERM to its tasks and to the agent, in any order. A task that dies by
+    SIGTERM is therefore held back for `DOUBT_SECONDS`. If the agent gets its own signal within that time, the
+    attempt counts as lost, not as failed, so it costs no retry.
+    """
 
     def __init__(self, ends_at: float | None) -> None:
         self.ends_at = ends_at
         self.leaving = False
-        """The agent was told to end."""
+        """The agent was asked to stop."""
         self._doubtful: list[tuple[float, tuple[Any, ...]]] = []
         self._next_look = 0.0
 
     # ---- tasks that end with their node --------------------------------------------------------------------------
 
     def sift(self, rows: Sequence[tuple[Any, ...]], now: float) -> list[tuple[Any, ...]]:
-        """Of tasks that have ended, those of which it is known how; also those of earlier ones."""
+        """Takes reports of ended tasks; returns those whose cause is known, among them earlier ones."""
         clear = []
         for row in rows:
             if self.leaving or row[_OUTCOME] not in _SUSPECT or row[_STATUS] not in _TERMINATED:
@@ -152,7 +162,7 @@ class NodeEnding:
         return clear + self.settled(now)
 
     def settled(self, now: float) -> list[tuple[Any, ...]]:
-        """Those of which it has become known how they ended."""
+        """Returns reports whose cause has become known."""
         if not self._doubtful:
             return []
         known = [row for until, row in self._doubtful if self.leaving or until <= now]
@@ -165,31 +175,32 @@ class NodeEnding:
         return row
 
     def doubts_until(self) -> float | None:
-        """When the first of those in doubt is settled at the latest."""
+        """When the first doubtful report is settled at the latest."""
         return self._doubtful[0][0] if self._doubtful else None
 
-    # ---- a time that is known ------------------------------------------------------------------------------------
+    # ---- known end of the node's time
+    # ------------------------------------------------------------------------------
 
     def is_due(self, now: float) -> bool:
-        """Whether it is worth looking again whether what is queued fits."""
+        """Whether to check again whether the queued tasks still fit into the remaining time."""
         if self.ends_at is None or self.leaving or now < self._next_look:
             return False
         self._next_look = now + DRAIN_LOOK_SECONDS
         return True
 
     def expected(self, broker: Scheduler) -> float | None:
-        """How long the next tasks take: those that are queued; if there are none, the longest kind there was."""
+        """Expected duration of the next tasks: the queued ones, else the longest category seen."""
         lanes = [(broker.queue.queued_in(lane), broker.lanes[lane].mean_duration) for lane in broker.queue.lanes()]
         known = [lane.mean_duration for lane in broker.lanes if lane.mean_duration is not None]
         return typical_duration(lanes) if lanes else max(known, default=None)
 
     def is_too_late(self, broker: Scheduler, now: float) -> bool:
-        """Whether what would be started now could not finish here."""
+        """Whether a task that starts now could not finish here."""
         return not can_finish(self.ends_at, now, self.expected(broker))
 
 
 def longest_time(nodes: dict[int, NodeInfo], now: float) -> float | None:
-    """Seconds that the node which stays longest is there for tasks; None: one of them has no end."""
+    """Returns the longest remaining time for tasks of any node, in seconds; None if one of them has no end."""
     ends = [node.ends_at for node in nodes.values()]
     if any(end is None for end in ends):
         return None
@@ -198,11 +209,11 @@ def longest_time(nodes: dict[int, NodeInfo], now: float) -> float | None:
 
 OUTCOMES = {outcome.value: outcome for outcome in AttemptOutcome}
 LOOK_SECONDS = 5.0
-"""Who has had nothing to do for so long asks the books whether there is something that nobody has."""
+"""Seconds of idleness after which a node asks the store for tasks without an owner."""
 
 
 class RunShare:
-    """What one node does for one run."""
+    """The tasks of one run on one node."""
 
     def __init__(
         self,
@@ -219,36 +230,37 @@ class RunShare:
         wakeup: Wakeup,
         depot: NodeCache | None = None,
     ) -> None:
-        """With a `depot` the nodes share no files. What the launcher says wakes whoever waits with `wakeup`."""
+        """With a `depot`, nodes share no file system. The launcher wakes the agent's loop through `wakeup`."""
         self._watch, self._unwatch = wakeup.add, wakeup.discard
         self.run, self.about, self.work, self.store, self.here = run, about, work, store, here
         self.post, self.clock = post, clock
         self.nodes = nodes
         self.name = nodes[here].name
         self.mark = f"{here}.{run}"
-        """Other agents of the run may be on this machine, and its client: what is ours is marked with the node."""
+        """Other agents of the run, and its client, may be on this machine: names of this node's files contain its
+        number."""
         self.chores = TaskSetup(run, about, work.profiles, deeds)
         self._depot = depot
         self.goods = self._make_goods(depot, spool) if depot is not None else None
         self._places: dict[int, int] = {}
-        """Of tasks that wait for their inputs: in whose place they will run."""
+        """By task that waits for its inputs: the place in which it will run."""
         self._fetching: dict[int, float] = {}
-        """When they began to wait."""
+        """By task: when it began to wait for its inputs."""
         self._made: dict[int, list[tuple[int, int, bytes]]] = {}
         """By task: the files that its last attempt made."""
         self._absent: set[int] = set()
-        """Nodes that are there, but take no part in this run."""
+        """Nodes that are in the cluster but take no part in this run."""
         self.stranded = UnplaceableTasks(work)
         self.member = make_member(here, about, work, nodes[here].capacity(), self._roster())
         capacity = nodes[here].capacity()
         self.limiting = NodeThrottle(about, self.member.broker, capacity, store, self.name, clock())
         self.alarm = Alarm()
         self.results: list[TaskResult] = []
-        """What came about while commands were done; it is told at the next turn."""
+        """Results that arose while commands were carried out; the scheduler gets them in the next turn."""
         self._ended: dict[int, LogEntry] = {}
         self._courses: dict[tuple[int, int], bytes] = {}
-        """Of attempts that have ended, by task and number."""
-        """Attempts that have ended and that the broker has not judged yet."""
+        """Log entries of ended attempts, by task."""
+        """Attempts that have ended and that the scheduler has not judged yet."""
         self.since = ExplainCache()
         self._idle_since = clock()
         self.idle = IdleWatch()
@@ -285,7 +297,7 @@ class RunShare:
         running = os.path.join(folder, "running")
         os.makedirs(running, exist_ok=True)
         self.output = os.path.join(folder, "output")
-        os.chdir(running if self.goods else self.about.base)  # where the launcher is, tasks are
+        os.chdir(running if self.goods else self.about.base)  # the launcher's working directory is that of the tasks
         launcher = LauncherClient(self.mark)
         launcher.settle_in(running, self.output, os.path.join(folder, "processes"), offset)
         launcher.seating = seating_for(self.work.profiles, self.work.category.__getitem__)
@@ -295,7 +307,8 @@ class RunShare:
     # ---- turns ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Takes what nobody has, to deal it out if that is wanted; if that is nothing, looks for work."""
+        """Takes tasks without an owner, to distribute them if that is requested; without any, looks for work at
+        peers."""
         resources = self.nodes[self.here].resources.amounts
         self.store.note(encode(LogEntry(-1, 0, JOINED, "", self.name, started=self.clock(), resources=resources)))
         placeable = self.store.unowned(self.here)
@@ -304,7 +317,7 @@ class RunShare:
         self.tell(TasksPlaced(placeable.tickets, placeable.holdings, to) if placeable.tickets else TimePassed())
 
     def turn(self, launcher_has_news: bool) -> None:
-        """Tells the member what has happened since the last one."""
+        """Passes everything that has happened since the last turn to the scheduler."""
         now = self.clock()
         if self.goods is not None:
             self._take_arrivals(self.goods)
@@ -334,9 +347,10 @@ class RunShare:
             self.place(placeable)
 
     def beside(self, now: float, notes: Callable[[], Mapping[int, ClusterNodeFacts]]) -> BusyPeer | None:
-        """A peer with tasks that could run here, where a core has been idle for long; `notes` of all nodes are costly.
+        """Returns a peer with tasks that could run here, if a core was idle for long; `notes` returns the status of
+        all nodes and is costly.
 
-        It is asked at once, whatever the member knows of it.
+        The scheduler then sends a steal request to the peer at once, whatever it knew of it before.
         """
         member = self.member
         rounds, others = member.rounds, member.roster.others()
@@ -351,7 +365,7 @@ class RunShare:
         return found
 
     def patience(self) -> float:
-        """Seconds until something is to be done."""
+        """Seconds until `turn` must be called again."""
         if self.results:
             return 0.0
         soonest = min(self._idle_since + LOOK_SECONDS, self.alarm.when)
@@ -359,7 +373,7 @@ class RunShare:
         return soonest - self.clock()
 
     def tell(self, event: Event) -> None:
-        """The member hears of something, and what it says is done; also what follows from that."""
+        """Passes an event to the scheduler, carries out its commands, and repeats that with the events that follow."""
         waiting: list[Event] = [event]
         while waiting:
             waiting += self._obey(self.member.handle(self.clock(), waiting.pop(0)))
@@ -369,7 +383,7 @@ class RunShare:
             self.tell(TasksPlaced(placeable.tickets, placeable.holdings))
 
     def _obey(self, commands: Sequence[MemberCommand]) -> list[Event]:
-        """Does what the member says; returns what it must hear because of that."""
+        """Carries out commands of the scheduler; returns the events that follow from them."""
         accepted: list[tuple[int, int]] = []
         follows: list[Event] = []
         for command in commands:
@@ -408,7 +422,8 @@ class RunShare:
         return [TasksPlaced(placeable.tickets, placeable.holdings), *self._what_is_left()]
 
     def _what_is_left(self) -> list[Event]:
-        """When there is less to do than there are cores, data does not decide any more; that is told once."""
+        """Reports once when the run has fewer ready tasks than cores: from then on data locality no longer decides
+        placement."""
         ready = self.store.seen_ready
         cores = sum(node.resources.get("cores") for node in self.nodes.values()) // FRACTION
         little = ready < cores if self._little_left else ready < cores // 2
@@ -432,7 +447,8 @@ class RunShare:
         return []
 
     def _hand_back(self, command: HandBack) -> list[Event]:
-        """This node cannot run it: the books have it, and one that can is told to look; without such a one it waits."""
+        """Returns a task that this node cannot run to the store and notifies a node that can run it; without such a
+        node the task waits here."""
         lacking = command.lacking
         if command.for_room:
             again = self.store.hand_back(command.ticket, self.here)
@@ -448,7 +464,7 @@ class RunShare:
         return []
 
     def _capacities(self) -> list[Resources]:
-        """Of all nodes that take part."""
+        """Resources of all nodes that take part."""
         return [node.capacity() for number, node in self.nodes.items() if number not in self._absent]
 
     # ---- others --------------------------------------------------------------------------------------------------
@@ -458,10 +474,10 @@ class RunShare:
             again = self.store.moved(message.tickets, self.here, peer, message.number)
             if again.tickets:
                 self.member.parcels.settle(message.number)
-                self._absent.add(peer)  # the books count it as lost: it must not be sent the same again
+                self._absent.add(peer)  # the store counts it as lost: nothing more may be sent to it
                 return [PeersChanged(self._roster()), TasksPlaced(again.tickets, again.holdings)]
             if self.store.recorded(self.here) < message.number:
-                return []  # we were declared lost: what we had is placed anew by others
+                return []  # this node was declared lost: other nodes have requeued its tasks
         node = self.nodes.get(peer)
         if node is not None:
             self.post.send(node.address, PeerSchedulerMessage(self.run, self.here, message))
@@ -471,7 +487,7 @@ class RunShare:
         self.tell(PeerMessageReceived(said.sender, said.message))
 
     def promised(self, tickets: Sequence[ReadyTask]) -> None:
-        """What was on its way from a lost node: what has not arrived is claimed."""
+        """Takes tasks that were in transfer from a lost node: those that have not arrived are claimed in the store."""
         lacking = [ticket for ticket in tickets if not self.has(ticket.task)]
         if lacking:
             self.place(self.store.claim(self.here, lacking))
@@ -484,7 +500,7 @@ class RunShare:
             self.tell(TasksPlaced(found))
 
     def lose(self, node: int) -> None:
-        """A node's lease is over: what it had is placed anew from here."""
+        """A node's lease has expired: its tasks are requeued from here."""
         placeable, promised = self.store.lose(node, self.here)
         for owner, tickets in promised.items():
             if owner == self.here:
@@ -498,7 +514,7 @@ class RunShare:
         self.tell(CancelRequested(list(tasks)))
 
     def note_gone(self, name: str) -> None:
-        """Says in the log that a node takes part no more."""
+        """Writes to the log that a node no longer takes part."""
         self.store.note(encode(LogEntry(-1, 0, LEFT, "", name, ended=self.clock())))
 
     # ---- what runs -----------------------------------------------------------------------------------------------
@@ -528,7 +544,7 @@ class RunShare:
         self.results.append(TaskResult(task, attempt, AttemptOutcome.FAILED))
 
     def _want(self, goods: TaskFiles, task: int, attempt: int, place: int) -> None:
-        """Starts a task when all that it reads is here."""
+        """Starts a task as soon as all its inputs are here."""
         self._places[task] = place
         self._fetching[task] = self.clock()
         is_here = goods.want(task, attempt)
@@ -538,7 +554,7 @@ class RunShare:
             self._never_began(task, attempt, is_here)
 
     def _never_began(self, task: int, attempt: int, no_room: NoRoomError | None) -> None:
-        """What it reads is not there any more, or does not fit here."""
+        """Ends an attempt whose inputs no longer exist, or do not fit on this disk."""
         outcome = AttemptOutcome.MISSING if no_room is None else AttemptOutcome.NO_ROOM
         need, room = (no_room.need, no_room.room) if no_room is not None else (0, 0)
         self.results.append(TaskResult(task, attempt, outcome, need=need, room=room))
@@ -631,8 +647,8 @@ class RunShare:
         return TaskResult(task, attempt, outcome, ended - started)
 
     def _take_away(self, task: int) -> str:
-        """Nothing half-made stays under its final name. If this node was taken for lost, what stands there may be of
-        the attempt that another one has begun."""
+        """Moves half-made outputs away, so that none keeps its final name. If this node was declared lost, they may
+        belong to the attempt that another node has begun since."""
         if not self.chores.has_half_made(task) or self.store.whereabouts(task)[2] != self.here:
             return ""
         return self.chores.take_away(task)
@@ -640,12 +656,12 @@ class RunShare:
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Starts nothing more; others may have what waits here."""
+        """Starts no further task; peers may steal what is queued here."""
         self.ending.leaving = True
         self.tell(DrainRequested())
 
     def _mind_the_time(self, now: float) -> None:
-        """Starts nothing that could not finish before the node is taken away."""
+        """Starts nothing that could not finish before the end of the node's time."""
         broker = self.member.broker
         too_late = self.ending.is_too_late(broker, now)
         if too_late != broker.draining:
@@ -656,7 +672,7 @@ class RunShare:
         if expected is not None and most is not None and expected > most:
             self._has_told_of_time = True
             about = show_seconds(round(expected))
-            why = f"what waits takes about {about}, and no node is there for so long; it waits for one"
+            why = f"the queued tasks take about {about}, longer than any node remains; they wait for another node"
             self.store.note(encode(LogEntry(-1, 0, "note", "", self.name, message=why)))
 
     def why_stranded(self, task: int) -> str:
@@ -669,7 +685,7 @@ class RunShare:
         return len(self.member.broker.running)
 
     def close(self) -> None:
-        """Ends whatever still runs here."""
+        """Kills whatever still runs here."""
         self.launcher.close()
         self.limiting.close()
         self.chores.close()
