@@ -630,7 +630,7 @@ def end_farmed(workspace: Workspace) -> str:
     except InputError as error:
         name = os.path.basename(workspace.workflow)
         where = f"the cluster {note.cluster!r}, which may still run tasks of {name}, does not reply"
-        remedy = f"try again when it answers; if it is gone for good, {way_out(workspace)}"
+        remedy = f"try again when it replies; if it no longer exists, {way_out(workspace)}"
         raise InputError(f"{where}: {error.message}", remedy=remedy) from None
     drop_farmed(workspace)
     return note.cluster

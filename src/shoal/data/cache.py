@@ -13,7 +13,8 @@ are
 detected by the node that fetches the file.
 
 Tasks get hard links to the same bytes. They are read-only, which stops every user except root. Which node has which
-object is recorded elsewhere. Thread-safe."""
+object is recorded elsewhere. Thread-safe.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def choose(candidates: Iterable[Candidate], need_bytes: int, now: float) -> list
     """Names of objects whose eviction frees at least that many bytes, or None if all of them together do not.
 
     None of those chosen could stay: a large object chosen last may make smaller ones before it unnecessary, and
-    they are kept, the most valuable first. Empty objects never help."""
+    they are kept, the most valuable first. Empty objects never help.
+    """
     if need_bytes <= 0:
         return []
     order = sorted(
@@ -246,7 +248,8 @@ class Cache:
         """Returns the bytes that these objects may occupy together: at most, when nothing else is pinned; and now.
 
         `missing`: bytes of them that are not here. Objects in `coming` have a reservation, whether they have begun
-        to arrive or not."""
+        to arrive or not.
+        """
         if self.limit_bytes is None or self.used_bytes + missing + sum(coming.values()) <= self.limit_bytes:
             return inf, inf
         with self._guard:
@@ -358,7 +361,8 @@ class Cache:
         """Makes the partial file an object if size and checksum match (`DamagedError` if not; the file is then
         kept).
 
-        `chunks`: the checksums of the written bytes, as computed by the writer; without them the file is read."""
+        `chunks`: the checksums of the written bytes, as computed by the writer; without them the file is read.
+        """
         path = self._path("partial", name)
         if (found := os.stat(path).st_size) != size:
             raise DamagedError(f"{name} has {found} bytes, expected {size}")
@@ -386,7 +390,8 @@ class Cache:
         then gone.
 
         With `keep` the file stays and its bytes are copied: a link would make the user's file read-only. A process
-        killed in between leaves the file where it was."""
+        killed in between leaves the file where it was.
+        """
         source = os.path.realpath(path)
         size = os.stat(source).st_size
         partial = self.begin(name, size)

@@ -10,7 +10,8 @@ ZeroMQ's CURVE here (AES in hardware; no copies between threads).
 
 An error of the network is an `OSError`, an error of the file is a `FileTroubleError`: only the first is worth a
 retry.
-Both ends open a connection here with proofs of the shared token; requests and replies belong to the services."""
+Both ends open a connection here with proofs of the shared token; requests and replies belong to the services.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ retried for `patience` seconds without a new chunk.
 
 Chunks of several objects are requested ahead on one connection, so a transfer does not wait for a round trip per
 chunk.
-The caller decides which replicas exist, and what to do about an object that is not available."""
+The caller decides which replicas exist, and what to do about an object that is not available.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ class Job:
         """Opens the partial file; bytes from an earlier attempt are checksummed, not fetched.
 
         Chunks are written before they are checked, so some may be wrong: the checksum of the whole object detects
-        that in the end."""
+        that in the end.
+        """
         if self.descriptor >= 0:
             return
         path = cache.begin(self.name, self.size)
@@ -153,9 +155,7 @@ class Job:
             self.unanswered(index)
             self.bad[index] = self.bad.get(index, 0) + 1
             if self.bad[index] >= MOST_TRIES and self.leaving is None:
-                self.leaving = FetchFailure(
-                    FetchFailureCause.CORRUPT, f"{self.name} arrives damaged repeatedly", grant
-                )
+                self.leaving = FetchFailure(FetchFailureCause.CORRUPT, f"{self.name} arrives damaged repeatedly", grant)
             return
         self.asked -= 1
         self.sums[index] = checksum

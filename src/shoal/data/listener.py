@@ -3,7 +3,8 @@
 `Acceptor` is the accept loop of every listener. `DataListener` is the port of a process for other machines: one
 port,
 one token, one certificate for all services (objects, shared memory). The first frame of a connection names the
-service."""
+service.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Acceptor(Generic[C]):
     """Accepts connections at one socket and serves each in a thread of its own, until `close`.
 
     A slow client delays only its own thread. Unauthenticated clients cost little: `MOST_STRANGERS` limits their
-    connections. While the process has hardly any descriptors left, new connections wait in the backlog."""
+    connections. While the process has hardly any descriptors left, new connections wait in the backlog.
+    """
 
     def __init__(
         self,

@@ -3,7 +3,8 @@
 A peer requests one chunk at a time and may send many requests before the first reply; replies keep the order. The
 server keeps no state between two requests, so an object may disappear at any moment; the next request for it gets
 the
-reply `ABSENT`."""
+reply `ABSENT`.
+"""
 
 from __future__ import annotations
 

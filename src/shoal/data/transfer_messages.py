@@ -1,7 +1,8 @@
 """Protocol of the service `OBJECTS`: requests for chunks of objects and their replies, as bytes; proofs and
 checksums. Pure.
 
-Each request is for one chunk of one object. Replies come in the order of the requests."""
+Each request is for one chunk of one object. Replies come in the order of the requests.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ def whole(chunks: Sequence[int], size: int) -> int:
 def combine(first: int, second: int, second_bytes: int) -> int:
     """Returns the CRC-32 of two texts one after the other, from both and the length of the second.
 
-    Appending n bytes multiplies the first remainder by x to the power of 8n; the rest is addition without carry."""
+    Appending n bytes multiplies the first remainder by x to the power of 8n; the rest is addition without carry.
+    """
     return _product(_power(8 * second_bytes), first) ^ second
 
 

@@ -58,7 +58,7 @@ def test_a_factory_brings_nodes_only_for_tasks_that_they_could_do(tmp_path: Path
         assert sizes(cluster) == {"main": 1, "plain": 0, "gpu": 0}
         cluster.shoal("run", "--cluster", NAME, "whole", "--plain", where=folder)
         factories = cluster.logs()
-        assert "group gpu: 0 tasks run and 4 wait: 1 more asked for" in factories
+        assert "group gpu: 0 tasks running, 4 queued: requesting 1 more" in factories
         assert "group plain: " not in factories
         assert sizes(cluster) == {"main": 1, "plain": 0, "gpu": 1}
         assert len({*(folder / "whole").read_text().split()}) == 1, "all of it was done by the one that could"

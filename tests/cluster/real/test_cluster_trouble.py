@@ -67,7 +67,7 @@ def test_a_redis_server_that_does_not_answer_is_refused(cluster: LocalCluster) -
 def test_a_redis_server_with_another_password_or_full_is_refused(tmp_path: Path, cluster: LocalCluster) -> None:
     with one_server(tmp_path, "--requirepass", "right", "--maxmemory", "1") as server:
         wrong = f"unix://:wrong@{server.socket}"
-        assert "does not let us in" in sentence(cluster.shoal(*START, "--redis", wrong, expect=2))
+        assert "rejects the login" in sentence(cluster.shoal(*START, "--redis", wrong, expect=2))
         right = f"unix://:right@{server.socket}"
         assert "out of memory" in sentence(cluster.shoal(*START, "--redis", right, expect=2))
     assert not cluster.access.exists()

@@ -73,11 +73,11 @@ def test_a_driver_that_is_silent_or_gone_is_called_a_driver() -> None:
     desk = CallbackServer({"wait": lambda: waits.wait(PATIENCE)}, "127.0.0.1")
     lines = DriverConnections(pickle.loads(desk.driver_for("task")))
     try:
-        with pytest.raises(RunError, match=r"^the driver of this task did not answer within 0\.2 s$"):
+        with pytest.raises(RunError, match=r"^the driver of this task did not reply within 0\.2 s$"):
             lines.call("wait", (), {}, 0.2)
     finally:
         desk.close()
-    with pytest.raises(RunError, match=r"^the driver of this task cannot be asked: ") as caught:
+    with pytest.raises(RunError, match=r"^the driver of this task is unreachable: ") as caught:
         lines.call("wait", (), {}, PATIENCE)
     assert "agent" not in str(caught.value)
     waits.set()
@@ -114,10 +114,10 @@ def test_who_asks_a_running_loop_is_told_what_was_raised_and_the_loop_goes_on() 
         late = pool.submit(errands.ask, fail)
         inbox.get(timeout=PATIENCE)
         errands.close()
-        with pytest.raises(RunError, match="ended before it came to that"):
+        with pytest.raises(RunError, match="ended before it handled this request"):
             late.result(PATIENCE)
     assert done == [1] and errands.problems == ["no such place"]
-    with pytest.raises(RunError, match="does nothing any more"):
+    with pytest.raises(RunError, match="the job server has ended"):
         errands.ask(fail)
 
 

@@ -243,7 +243,7 @@ def test_what_sbatch_complains_of_is_one_sentence(logs: str, options: list[str],
         found = SlurmStarter(AGENT, logs, options).start(count)
         assert found.handles == ()
         (problem,) = found.problems
-        assert problem.startswith(f"Slurm does not take the nodes: {words}")
+        assert problem.startswith(f"Slurm rejects the nodes: {words}")
         assert "\n" not in problem
 
 
@@ -266,7 +266,7 @@ def test_a_controller_that_does_not_answer_ends_no_node(slurm: Slurm, logs: str)
     os.kill(controller.pid, signal.SIGTERM)
     controller.wait(60)
     try:
-        with pytest.raises(NotAnsweringError, match="Slurm does not tell how the nodes stand"):
+        with pytest.raises(NotAnsweringError, match="Slurm does not report the state of the nodes"):
             starter.poll(handles)
         assert starter.start(1).problems
     finally:

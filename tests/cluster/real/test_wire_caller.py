@@ -93,7 +93,7 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_question() -> None:
         here.answer(second.route, Note("to the second"))
         here.flush()
         asking.join(DEADLINE)
-        assert "did not answer within 0.05 s" in str(said[0])
+        assert "did not reply within 0.05 s" in str(said[0])
         assert said[1] == Note("to the second")
     finally:
         caller.close()

@@ -130,12 +130,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_an_access_file(tmp_path: Path) -> None:
-    assert "not a file" in refusal(str(tmp_path))
+    assert "not a regular file" in refusal(str(tmp_path))
 
 
 def test_a_pipe_does_not_make_us_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
-    assert "not a file" in refusal(str(tmp_path / "pipe"))
+    assert "not a regular file" in refusal(str(tmp_path / "pipe"))
 
 
 @pytest.mark.parametrize(("mode", "can"), [(0o640, "read"), (0o604, "read"), (0o620, "change"), (0o602, "change")])

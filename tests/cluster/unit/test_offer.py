@@ -105,7 +105,9 @@ def test_declaring_more_than_there_is_is_believed_with_one_warning() -> None:
     small = MachineFacts(2, 2 * GIGABYTE, GIGABYTE)
     found = offer({"MEMORY": "4096"}, small, Declared(cores="8", disk="512"))
     assert found.resources == Resources.parse({"cores": 8, "memory": "4G", "disk": "512M"})
-    assert found.warnings == ("this node offers more than it has: cores 8 (there is 2), memory 4 GiB (there is 2 GiB)",)
+    assert found.warnings == (
+        "this node declares more than it has: cores 8 (there is 2), memory 4 GiB (there is 2 GiB)",
+    )
 
 
 def test_sizes_are_megabytes_unless_a_unit_is_written() -> None:

@@ -16,7 +16,9 @@ def test_a_node_takes_no_more_than_its_limit_and_says_how_much_is_left() -> None
     books = AllocationTable(25)
     books.reserve(record("a"), [0], 0.0)
     books.reserve(record("b"), [0], 0.0)
-    with pytest.raises(FullError, match="10 B of shared memory are asked for, and 5 B of 25 B are free on this node"):
+    with pytest.raises(
+        FullError, match="10 B of shared memory are requested, but only 5 B of 25 B are free on this node"
+    ):
         books.reserve(record("c"), [0], 0.0)
     assert books.used == 20 and "c" not in books.held
     books.give_up("a")
@@ -34,7 +36,7 @@ def test_a_double_free_is_told_from_a_handle_that_is_unknown() -> None:
     books = AllocationTable(100)
     books.reserve(record("a"), [0], 0.0)
     books.give_up("a")
-    with pytest.raises(FreedError, match="a was freed already"):
+    with pytest.raises(FreedError, match="a is already freed"):
         books.expect(record("a"))
     with pytest.raises(UnknownError, match="there is no allocation b"):
         books.expect(record("b"))

@@ -167,4 +167,4 @@ def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         pytest.skip("no libfuse here")
     done = subprocess.run([*SHOAL, "mount", str(tmp_path / "none")], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and "is not a folder" in done.stderr
+    assert done.stderr.count("\n") == 1 and "is not a directory" in done.stderr
