@@ -129,7 +129,7 @@ def test_whoever_joins_a_run_finds_its_work_and_its_state(server: RedisServer) -
 def test_a_run_is_brought_once(server: RedisServer) -> None:
     link = RedisLink([server.address], key_of("same", "rows"))
     store = RedisStore.bring(link, "same", diamond(), NODES)
-    with pytest.raises(InputError, match="has a run 'same' already"):
+    with pytest.raises(InputError, match="already has a run 'same'"):
         RedisStore.bring(link, "same", diamond(), NODES)
     store.forget()
     store.close()

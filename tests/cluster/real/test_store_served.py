@@ -277,7 +277,7 @@ def test_whoever_joins_a_run_finds_its_work_and_its_state(tmp_path: Path) -> Non
 
 def test_a_run_is_brought_once(transport: Direct) -> None:
     RemoteStore.bring(transport, "same", diamond(), NODES)
-    with pytest.raises(InputError, match="has a run 'same' already"):
+    with pytest.raises(InputError, match="already has a run 'same'"):
         RemoteStore.bring(transport, "same", diamond(), NODES)
 
 

@@ -126,7 +126,7 @@ def test_wrong_uses_are_one_sentence_each(alone: layer.Memory) -> None:
         allocation.get(90, 101)
     with pytest.raises(InputError, match="bytes 99 to 102 are out of bounds"):
         allocation.put(99, b"abc")
-    with pytest.raises(InputError, match="has an object 'a' already"):
+    with pytest.raises(InputError, match="already has an object 'a'"):
         layer.alloc(5, name="a")
     with pytest.raises(InputError, match="cannot begin with 3"):
         layer.alloc(5, b"abc")
