@@ -1,7 +1,6 @@
 """Public API of the cluster's shared memory: allocate, read and write bytes that are spread over nodes, by handle.
 
-`connect` opens the memory of a cluster for a program, `local` opens a memory in this process, and `attach` finds
-the
+`connect` opens the memory of a cluster for a program, `local` opens a memory in this process, and `attach` finds the
 memory of the node inside a task. `alloc`, `get`, `put`, `free`, `partition` and `prefetch` use the memory that the
 process is attached to. The implementation is imported on first use.
 """
@@ -79,9 +78,9 @@ def alloc(
 ) -> Allocation:
     """Allocates `size` bytes over the nodes, filled with zeros or with `data`.
 
-    `spread`: `even` (one piece of equal size per node), `free` (in proportion to free memory), `turns` (blocks
-    assigned to the nodes round-robin) or `here` (everything on this node). `replicas`: the number of nodes that
-    hold each byte. An allocation with a `name` is visible in a mount.
+    `spread`: `even` (one piece of equal size per node), `free` (in proportion to free memory), `turns` (blocks assigned
+    to the nodes round-robin) or `here` (everything on this node). `replicas`: the number of nodes that hold each byte.
+    An allocation with a `name` is visible in a mount.
     """
     return _attached().alloc(size, data, replicas=replicas, spread=spread, block_bytes=block_bytes, name=name, run=run)
 

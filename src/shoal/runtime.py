@@ -1,8 +1,7 @@
 """Public API of the job server: runs a flow of jobs on the agents of a cluster (the runtime system of GSPC 2019).
 
 `RuntimeSystem` manages agents and their resources, `JobServer` runs a flow on them with a scheduler (`simple`,
-`with_transfer_costs`, `several_locations` make the usual ones), `call` and `meet` let a task call back to its
-driver.
+`with_transfer_costs`, `several_locations` make the usual ones), `call` and `meet` let a task call back to its driver.
 Names are loaded on first use, so a task that only calls its driver does not import the server.
 """
 

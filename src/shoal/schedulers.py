@@ -2,8 +2,8 @@
 out).
 
 `Flow` is what a scheduler reads of a workflow, `Scheduler` combines exchangeable parts (`OneAtATime`, `LookAhead`,
-`Rescheduling`), and `base`, `co_allocation`, `transfer_costs` and so on make the schedulers of GSPC 2019. Real
-workers are in `shoal.runtime`.
+`Rescheduling`), and `base`, `co_allocation`, `transfer_costs` and so on make the schedulers of GSPC 2019. Real workers
+are in `shoal.runtime`.
 """
 
 from __future__ import annotations

@@ -1,21 +1,15 @@
-"""Client side of Python calls on a cluster: sends bundles of calls to the agents' call servers and collects
-results.
+"""Client side of Python calls on a cluster: sends bundles of calls to the agents' call servers and collects results.
 
-The scheduler of the client sees the sum of the resources of all agents. Which agent gets a bundle is decided here:
-the
-one with most free cores among those with room. A bundle for which no agent has room waits, and reserves one agent
-that
+The scheduler of the client sees the sum of the resources of all agents. Which agent gets a bundle is decided here: the
+one with most free cores among those with room. A bundle for which no agent has room waits, and reserves one agent that
 is large enough, so that narrow calls do not starve wide ones. Calls that are added to a place (a slot with the
-resources of one call) go to the agent of that place, unless that agent is reserved: then they wait until the place
-or
-the reservation is released. A call server gets calls for its cores and a few short calls in advance, so that none
-has
-a backlog while another is idle.
+resources of one call) go to the agent of that place, unless that agent is reserved: then they wait until the place or
+the reservation is released. A call server gets calls for its cores and a few short calls in advance, so that none has a
+backlog while another is idle.
 
 Agents may join and leave: every few seconds the client asks one of the contacts in the access file for the list of
-nodes. Calls on a lost agent are reported as lost, and the scheduler runs them elsewhere as their next attempt. A
-call
-that no agent could hold for `NOBODY_SECONDS` fails.
+nodes. Calls on a lost agent are reported as lost, and the scheduler runs them elsewhere as their next attempt. A call
+that no agent could hold for `NO_AGENT_SECONDS` fails.
 
 The end of the module ends the tasks of a net whose client is gone (`end_farmed`, `end_by_command`).
 """
@@ -47,14 +41,14 @@ from shoal.cluster.call_protocol import (
     CallsReply,
     CallsRequest,
     CallStream,
+    ClientItem,
     EndCallsCommand,
-    FromFarm,
     FunctionDropped,
     FunctionGiven,
+    ServerItem,
     SessionClosed,
     SessionOpened,
-    ToFarm,
-    decode_from_farm,
+    decode_server_item,
     encode_item,
 )
 from shoal.cluster.messaging.access import Access, Role, access_path, read
@@ -157,7 +151,7 @@ class CallServerLine:
         self.address = address
         self.session = session
         self.since = now
-        self.told: CallServerStatus | None = None
+        self.status: CallServerStatus | None = None
         self.known: set[int] = set()
         """Numbers of the functions that the call server has received."""
         self.is_listed = True
@@ -179,12 +173,12 @@ class CallServerLine:
 
     @property
     def takes_calls(self) -> bool:
-        told = self.told
-        return told is not None and not told.refusal and not told.leaving and self.is_listed
+        status = self.status
+        return status is not None and not status.refusal and not status.leaving and self.is_listed
 
     def could_hold(self, needs: Resources) -> bool:
         """Whether the call server is large enough for `needs` when it is empty."""
-        return self.told is not None and not needs.lacking_in(self.told.resources)
+        return self.status is not None and not needs.lacking_in(self.status.resources)
 
     def has_room(self, needs: Resources) -> bool:
         for name, amount in needs.amounts:
@@ -200,14 +194,14 @@ class CallServerLine:
             self._free[name] -= amount
         return HeldPlace(self, place, needs)
 
-    def let_go(self, held: HeldPlace) -> None:
+    def release(self, held: HeldPlace) -> None:
         for name, amount in held.needs.amounts:
             self._free[name] += amount
 
     # ---- sending and receiving
     # -------------------------------------------------------------------------------------
 
-    def put(self, item: ToFarm) -> None:
+    def put(self, item: ClientItem) -> None:
         self._stream.put(encode_item(item))
 
     def flush(self, now: float) -> bool:
@@ -215,7 +209,7 @@ class CallServerLine:
         events = int(self._socket.get(zmq.EVENTS))
         while events & zmq.POLLOUT:
             first, parts = self._stream.next_run(now)
-            if not parts and not self._stream.owes_word():
+            if not parts and not self._stream.owes_confirmation():
                 break
             self._say(CallsRequest(self.session, first, parts, self._stream.heard), now)
             events = int(self._socket.get(zmq.EVENTS))
@@ -226,9 +220,9 @@ class CallServerLine:
             self._sent_at = now
             self._stream.said()
 
-    def receive(self, now: float) -> list[FromFarm]:
+    def receive(self, now: float) -> list[ServerItem]:
         """Returns the items that have arrived."""
-        items: list[FromFarm] = []
+        items: list[ServerItem] = []
         for message in self._wire.received(self._socket):
             if not isinstance(message, CallsReply) or message.client != self.session:
                 continue
@@ -237,13 +231,13 @@ class CallServerLine:
                 self.is_unknown = True
                 break
             self._stream.confirm(message.heard, now)
-            items += [decode_from_farm(item) for item in self._stream.take(message.first, message.parts)]
+            items += [decode_server_item(item) for item in self._stream.take(message.first, message.parts)]
         return items
 
-    def hear_told(self, told: CallServerStatus) -> None:
-        if self.told is None:
-            self._free = dict(told.resources.amounts)
-        self.told = told
+    def update_status(self, status: CallServerStatus) -> None:
+        if self.status is None:
+            self._free = dict(status.resources.amounts)
+        self.status = status
 
     def beat(self, now: float) -> None:
         """Sends a heartbeat if nothing was sent lately; repeats unconfirmed parts."""
@@ -269,12 +263,12 @@ class CallServerLine:
         self._socket.close(linger=int(1000 * linger))
 
 
-NOBODY_SECONDS = 30.0
+NO_AGENT_SECONDS = 30.0
 """A call that no agent could hold fails after this time."""
 TICK_SECONDS = 0.5
 LOOK_SECONDS = 5.0
 """Seconds between two requests for the list of nodes; fewer while a bundle waits for an agent."""
-ANXIOUS_SECONDS = 1.0
+URGENT_LOOK_SECONDS = 1.0
 RENEWAL_SECONDS = 10.0
 """Seconds after which a connection without a reply is replaced: libzmq stops to reconnect after some failures."""
 LINGER = 0.5
@@ -333,12 +327,12 @@ class ClusterCallPool:
             (sys.version_info[0], sys.version_info[1]), os.getcwd(), [os.path.abspath(entry) for entry in sys.path]
         )
         self._wire = Wire(zmq.Context(), access, f"executor-{os.getpid()}")
-        self._desk = self._wire.socket(*access.contacts)
-        self._desk_fd = int(self._desk.get(zmq.FD))
-        self._on_open(self._desk_fd)
+        self._contact = self._wire.socket(*access.contacts)
+        self._contact_fd = int(self._contact.get(zmq.FD))
+        self._on_open(self._contact_fd)
         self._lines: dict[str, CallServerLine] = {}
         self._by_fd: dict[int, CallServerLine] = {}
-        self._restless: dict[CallServerLine, None] = {}
+        self._pending: dict[CallServerLine, None] = {}
         """Connections with items to send, or with messages that the poll may no longer report."""
         self._sessions = 0
         self._functions: dict[int, bytes] = {}
@@ -348,7 +342,7 @@ class ClusterCallPool:
         self._held: dict[int, HeldPlace] = {}
         """The held places, by number."""
         self._waiting: deque[Waiting] = deque()
-        self._kept: CallServerLine | None = None
+        self._reserved: CallServerLine | None = None
         """The agent that is reserved for the first waiting bundle."""
         self._unsent: list[CallResult] = []
         """Results of attempts that ended before they were sent to an agent."""
@@ -363,8 +357,7 @@ class ClusterCallPool:
     # ---- functions -----------------------------------------------------------------------------------------------
 
     def register(self, function: Callable[..., Any]) -> int:
-        """Pickles the function and returns its number. Each call server gets the function with the first call of
-        it."""
+        """Pickles the function and returns its number. Each call server gets the function with the first call of it."""
         pickled = function_payload(function)
         self._registered += 1
         self._functions[self._registered] = pickled
@@ -383,7 +376,7 @@ class ClusterCallPool:
     def put(self, calls: Sequence[CallRequest], place: int, needs: Resources) -> None:
         """Sends a bundle to the agent of its place, else to the one with most free cores; else the bundle waits."""
         held = self._held.get(place)
-        if held is not None and held.line is not self._kept:
+        if held is not None and held.line is not self._reserved:
             self._hand_over(held, calls)
             return
         self._waiting.append(Waiting(calls, place, needs))
@@ -392,28 +385,28 @@ class ClusterCallPool:
     def _place_waiting(self) -> None:
         """Sends waiting bundles for which there is room, in order. The first that does not fit reserves an agent:
         without the reservation, a stream of narrow bundles would keep every agent too full for a wide one."""
-        takers = [line for line in self._lines.values() if line.takes_calls]
-        kept: CallServerLine | None = None
-        for _ in range(len(self._waiting) if takers else 0):
+        accepting = [line for line in self._lines.values() if line.takes_calls]
+        reserved: CallServerLine | None = None
+        for _ in range(len(self._waiting) if accepting else 0):
             waiting = self._waiting.popleft()
             held = self._held.get(waiting.place)
             if held is not None:
-                if held.line is kept:
+                if held.line is reserved:
                     self._waiting.append(waiting)
                 else:
                     self._hand_over(held, waiting.calls)
                 continue
-            able = [line for line in takers if line is not kept and line.has_room(waiting.needs)]
+            able = [line for line in accepting if line is not reserved and line.has_room(waiting.needs)]
             if able:
                 line = max(able, key=CallServerLine.free_cores)
                 self._held[waiting.place] = line.hold(waiting.place, waiting.needs)
                 self._hand_over(self._held[waiting.place], waiting.calls)
                 continue
-            if kept is None:
-                large = [line for line in takers if line.could_hold(waiting.needs)]
-                kept = max(large, key=CallServerLine.free_cores, default=None)
+            if reserved is None:
+                large = [line for line in accepting if line.could_hold(waiting.needs)]
+                reserved = max(large, key=CallServerLine.free_cores, default=None)
             self._waiting.append(waiting)
-        self._kept = kept
+        self._reserved = reserved
 
     def _hand_over(self, held: HeldPlace, calls: Sequence[CallRequest]) -> None:
         line = held.line
@@ -425,7 +418,7 @@ class ClusterCallPool:
             self._where[call.task] = (call.attempt, held)
         held.left += len(calls)
         line.put(CallsGiven(held.place, held.needs, list(calls)))
-        self._restless[line] = None  # sent together with everything else that this turn queues for the same agent
+        self._pending[line] = None  # sent together with everything else that this turn queues for the same agent
 
     def kill(self, task: int, attempt: int) -> bool:
         """Cancels a call; its result follows."""
@@ -433,7 +426,7 @@ class ClusterCallPool:
         if known is not None and known[0] == attempt:
             line = known[1].line
             line.put(CallCancelled(task, attempt))
-            self._restless[line] = None
+            self._pending[line] = None
             return True
         for at, waiting in enumerate(self._waiting):
             rest = [call for call in waiting.calls if call.task != task]
@@ -453,8 +446,8 @@ class ClusterCallPool:
     def collect(self, descriptor: int) -> list[CallResult]:
         """Returns the results that have arrived on a connection."""
         now = time.monotonic()
-        if descriptor == self._desk_fd:
-            self._hear_desk(now)
+        if descriptor == self._contact_fd:
+            self._receive_nodes(now)
             return []
         line = self._by_fd.get(descriptor)
         return self._hear(line, now) if line is not None else []
@@ -468,13 +461,13 @@ class ClusterCallPool:
 
     def _flush(self, line: CallServerLine, now: float) -> None:
         if line.flush(now):
-            self._restless[line] = None
+            self._pending[line] = None
 
-    def _take(self, items: list[FromFarm], line: CallServerLine, now: float) -> list[CallResult]:
+    def _take(self, items: list[ServerItem], line: CallServerLine, now: float) -> list[CallResult]:
         found: list[CallResult] = []
         for item in items:
             if isinstance(item, CallServerStatus):
-                line.hear_told(item)
+                line.update_status(item)
                 self._refusal = item.refusal or self._refusal
                 self._agents_changed(now)
                 continue
@@ -487,20 +480,20 @@ class ClusterCallPool:
                 held = known[1]
                 held.left -= 1
                 if not held.left:
-                    held.line.let_go(held)
+                    held.line.release(held)
                     del self._held[held.place]
                 found.append(result)
         return found
 
     def next_deadline(self) -> float | None:
         """When to call `enforce`."""
-        return 0.0 if self._restless or self._unsent else self._tick_at
+        return 0.0 if self._pending or self._unsent else self._tick_at
 
     def enforce(self, now: float) -> list[CallResult]:
         """Receives what the poll does not report, sends heartbeats, and detects lost agents."""
         results, self._unsent = self._unsent, []
-        restless, self._restless = self._restless, {}
-        for line in restless:
+        pending, self._pending = self._pending, {}
+        for line in pending:
             results += self._hear(line, now)
         if now < self._tick_at:
             return results
@@ -511,17 +504,17 @@ class ClusterCallPool:
             self._flush(line, now)
             if line.is_lost(now):
                 results += self._lose(line, now)
-        self._hear_desk(now)
+        self._receive_nodes(now)
         if now >= self._look_at:
-            anxious = self._waiting or not any(line.takes_calls for line in self._lines.values())
-            self._look_at = now + (ANXIOUS_SECONDS if anxious else LOOK_SECONDS)
-            self._wire.send(self._desk, CallServersRequest())
+            is_urgent = self._waiting or not any(line.takes_calls for line in self._lines.values())
+            self._look_at = now + (URGENT_LOOK_SECONDS if is_urgent else LOOK_SECONDS)
+            self._wire.send(self._contact, CallServersRequest())
         return results + self._given_up(now)
 
     # ---- agents --------------------------------------------------------------------------------------------------
 
-    def _hear_desk(self, now: float) -> None:
-        for message in self._wire.received(self._desk):
+    def _receive_nodes(self, now: float) -> None:
+        for message in self._wire.received(self._contact):
             if isinstance(message, CallServersReply):
                 self._see_nodes(message.nodes, now)
 
@@ -531,7 +524,7 @@ class ClusterCallPool:
         busy = {held.line for held in self._held.values()}
         for line in list(self._lines.values()):
             was_listed, line.is_listed = line.is_listed, line.address in listed
-            is_stuck = line.told is None and now - line.since >= RENEWAL_SECONDS
+            is_stuck = line.status is None and now - line.since >= RENEWAL_SECONDS
             if line not in busy and (is_stuck or not line.is_listed):
                 self._drop(line)
                 self._agents_changed(now)
@@ -547,7 +540,7 @@ class ClusterCallPool:
 
     def _drop(self, line: CallServerLine, linger: float = 0.0) -> None:
         del self._lines[line.address], self._by_fd[line.fd]
-        self._restless.pop(line, None)
+        self._pending.pop(line, None)
         self._on_close(line.fd)
         line.close(linger)
 
@@ -561,7 +554,7 @@ class ClusterCallPool:
         for place in [place for place, held in self._held.items() if held.line is line]:
             del self._held[place]
         self._agents_changed(now)
-        self._look_at = now + ANXIOUS_SECONDS
+        self._look_at = now + URGENT_LOOK_SECONDS
         return [lost(task, attempt, when) for task, attempt in tasks]
 
     def _agents_changed(self, now: float) -> None:
@@ -570,8 +563,8 @@ class ClusterCallPool:
         self._changed_at = now
         total: dict[str, int] = {}
         for line in self._lines.values():
-            if line.takes_calls and line.told is not None:
-                for name, amount in line.told.resources.amounts:
+            if line.takes_calls and line.status is not None:
+                for name, amount in line.status.resources.amounts:
                     total[name] = total.get(name, 0) + amount
         self._capacity = largest_of([Resources.of(total), self._largest])
         self._place_waiting()
@@ -583,28 +576,28 @@ class ClusterCallPool:
 
     def _given_up(self, now: float) -> list[CallResult]:
         """Fails calls that no agent could hold for too long."""
-        if not self._waiting or now - self._changed_at < NOBODY_SECONDS:
+        if not self._waiting or now - self._changed_at < NO_AGENT_SECONDS:
             return []
-        takers = [line for line in self._lines.values() if line.takes_calls]
+        accepting = [line for line in self._lines.values() if line.takes_calls]
         waiting, self._waiting = self._waiting, deque()
         hopeless: list[Waiting] = []
         for each in waiting:
-            is_possible = any(line.could_hold(each.needs) for line in takers)
+            is_possible = any(line.could_hold(each.needs) for line in accepting)
             (self._waiting if is_possible else hopeless).append(each)
-        why = f"no agent of the cluster {self._name!r} could run the call for {NOBODY_SECONDS:g} s"
-        error = CallError(f"{why} ({self._refusal})" if self._refusal and not takers else why)
+        why = f"no agent of the cluster {self._name!r} could run the call for {NO_AGENT_SECONDS:g} s"
+        error = CallError(f"{why} ({self._refusal})" if self._refusal and not accepting else why)
         return [not_run(call.task, call.attempt, error) for each in hopeless for call in each.calls]
 
     def close(self, grace: float) -> None:
         """Closes all sessions; the call servers end what they still run for this client."""
         now = time.monotonic()
         for line in list(self._lines.values()):
-            if line.told is not None:
+            if line.status is not None:
                 line.put(SessionClosed())
                 line.flush(now)
             self._drop(line, LINGER)
-        self._on_close(self._desk_fd)
-        self._desk.close(linger=0)
+        self._on_close(self._contact_fd)
+        self._contact.close(linger=0)
         self._wire.context.term()
 
 
@@ -616,8 +609,8 @@ PAUSE_SECONDS = 0.2
 
 
 def end_farmed(workspace: Workspace) -> str:
-    """Ends the tasks of a net whose client is gone; returns the name of the cluster, or an empty string if there
-    are none.
+    """Ends the tasks of a net whose client is gone; returns the name of the cluster, or an empty string if there are
+    none.
 
     The caller holds the lock. Raises `InputError` and keeps the note if it cannot be confirmed that the tasks have
     ended.
@@ -672,10 +665,10 @@ def _end_calls(note: NetClusterNote) -> None:
     ended: set[str] = set()
     with Caller(access, make_codec(), role=Role.CLIENT) as caller:
         while True:
-            told = caller.ask(CallServersRequest())
-            if not isinstance(told, CallServersReply):
+            status = caller.ask(CallServersRequest())
+            if not isinstance(status, CallServersReply):
                 raise InputError("it does not return its list of nodes")
-            listed = {node.address: node.name for node in told.nodes.values()}
+            listed = {node.address: node.name for node in status.nodes.values()}
             ended |= {each for each in dict.fromkeys([*listed, *note.agents]) if each not in ended and has_ended(each)}
             silent = [name for address, name in listed.items() if address not in ended]
             if not silent:

@@ -1,10 +1,9 @@
 """Protocol of Python calls between a client and the call servers of a cluster: messages and a reliable stream.
 
-Five messages go over the wire: a client asks any agent for the list of call servers, and exchanges requests and
-replies with each of them; `EndCallsCommand` ends the calls of a client that was killed. Everything about calls
-travels
-as items in a `CallStream` inside `CallsRequest` and `CallsReply`, which repeats lost parts and keeps their order.
-Functions, arguments and results are pickled bytes. Only workers and the client's own program unpickle them.
+Five messages go over the wire: a client asks any agent for the list of call servers, and exchanges requests and replies
+with each of them; `EndCallsCommand` ends the calls of a client that was killed. Everything about calls travels as items
+in a `CallStream` inside `CallsRequest` and `CallsReply`, which repeats lost parts and keeps their order. Functions,
+arguments and results are pickled bytes. Only workers and the client's own program unpickle them.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ class CallStream:
             self._unsent.append(StreamPart(item[at : at + PART_BYTES], at + PART_BYTES < len(item)))
 
     def next_run(self, now: float) -> tuple[int, list[StreamPart]]:
-        """Returns the parts that may be sent now, about as much as one part may hold, and the number of the first;
-        the list may be empty."""
+        """Returns the parts that may be sent now, about as much as one part may hold, and the number of the first; the
+        list may be empty."""
         first = self._first + len(self._sent)
         chosen: list[StreamPart] = []
         size = 0
@@ -112,7 +111,7 @@ class CallStream:
                 self._pieces = []
         return items
 
-    def owes_word(self) -> bool:
+    def owes_confirmation(self) -> bool:
         """Whether a confirmation should be sent soon, so that the other end can continue."""
         return self._unacknowledged >= PART_BYTES
 
@@ -204,7 +203,7 @@ class SessionClosed(msgspec.Struct, frozen=True, tag=True):
     """The client wants nothing more, not even results."""
 
 
-ToFarm: TypeAlias = SessionOpened | FunctionGiven | FunctionDropped | CallsGiven | CallCancelled | SessionClosed
+ClientItem: TypeAlias = SessionOpened | FunctionGiven | FunctionDropped | CallsGiven | CallCancelled | SessionClosed
 
 
 # ---- items from call servers
@@ -225,11 +224,11 @@ class CallsEnded(msgspec.Struct, frozen=True, tag=True):
     results: list[CallResult]
 
 
-FromFarm: TypeAlias = CallServerStatus | CallsEnded
+ServerItem: TypeAlias = CallServerStatus | CallsEnded
 
 encode_item = msgspec.msgpack.Encoder().encode
-decode_to_farm = msgspec.msgpack.Decoder(ToFarm).decode
-decode_from_farm = msgspec.msgpack.Decoder(FromFarm).decode
+decode_client_item = msgspec.msgpack.Decoder(ClientItem).decode
+decode_server_item = msgspec.msgpack.Decoder(ServerItem).decode
 
 
 def client_of(connection: str) -> str:

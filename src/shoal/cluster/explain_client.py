@@ -1,7 +1,6 @@
 """Client side of `shoal why` on a cluster: asks the store, the node and the batch system why tasks do not run.
 
-Any agent reads the state of a task from the store. The node that holds a ready task knows why it does not run.
-Which
+Any agent reads the state of a task from the store. The node that holds a ready task knows why it does not run. Which
 requested nodes are missing is known only on the machine where the cluster was started.
 """
 
@@ -24,7 +23,7 @@ from shoal.cluster.agent.messages import (
     make_codec,
 )
 from shoal.cluster.home import ClusterHome
-from shoal.cluster.lifecycle import absent, factory_says
+from shoal.cluster.lifecycle import absent, factory_state
 from shoal.cluster.messaging.access import Access, access_path, read
 from shoal.cluster.messaging.caller import Caller
 from shoal.cluster.nodes.groups import told
@@ -131,7 +130,7 @@ class ClusterExplainClient:
             return caller.ask(question, NODE_PATIENCE)
 
 
-def explain_brought(
+def explain_submitted(
     note: SubmissionNote, graph: Graph, task: int, now: float, seconds: Callable[[int], float | None]
 ) -> Answer | None:
     """Explains a task of the graph, in the graph's numbers; None if the cluster does not have it.
@@ -179,8 +178,8 @@ def explain_brought(
 
 
 def share_of(graph: Graph, ask: Callable[[], list[Resources]]) -> Callable[[int], float | None]:
-    """Returns the fraction of all resources that a task takes; None if no node can run it. `ask`: the resources of
-    each node."""
+    """Returns the fraction of all resources that a task takes; None if no node can run it. `ask`: the resources of each
+    node."""
     nodes = cache(ask)
 
     @cache
@@ -207,13 +206,13 @@ def _renumbered(answer: Answer, numbers: list[int]) -> Answer:
     return answer
 
 
-def explain_brought_run(
+def explain_submitted_run(
     note: SubmissionNote, groups: Collection[bytes] = ()
 ) -> tuple[RunAnswer, dict[int, bytes]] | None:
     """Explains a whole run; also returns the keys of the tasks in the answer, by their numbers in the run.
 
-    Returns None if the cluster no longer has the run. `groups`: keys of tasks without a command, which only the
-    store counts.
+    Returns None if the cluster no longer has the run. `groups`: keys of tasks without a command, which only the store
+    counts.
     """
     access = read(access_path(note.cluster))
     with Caller(access, make_codec()) as caller:
@@ -267,7 +266,7 @@ def missing_nodes(cluster: str, found: ClusterReply) -> list[str]:
         for what, count in reasons.items():
             nodes = "1 requested node" if count == 1 else f"{count} requested nodes"
             lines.append(f"{nodes} of group {group.name!r}: {what}")
-        factory = factory_says(home, started, group)
+        factory = factory_state(home, started, group)
         if factory:
             lines.append(factory)
     return lines

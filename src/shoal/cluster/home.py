@@ -54,7 +54,7 @@ class GroupRecord(msgspec.Struct, forbid_unknown_fields=True):
     """The group was removed, and is dropped when the last of its nodes has ended."""
 
     @property
-    def everybody(self) -> list[Handle]:
+    def all_nodes(self) -> list[Handle]:
         return [*self.nodes, *self.leaving]
 
 
@@ -69,7 +69,7 @@ class ClusterRecord(msgspec.Struct, forbid_unknown_fields=True):
     @property
     def handles(self) -> list[Handle]:
         """Returns the nodes of all groups."""
-        return [handle for group in self.groups for handle in group.everybody]
+        return [handle for group in self.groups for handle in group.all_nodes]
 
     @property
     def has_bounds(self) -> bool:
@@ -160,8 +160,8 @@ class _Earlier(msgspec.Struct):
 PREFIX = "shoal-agent-"
 """Prefix of directories that are made for one agent and removed with it."""
 MARK = "shoal-spool"
-"""Marks a directory that Shoal has made. A directory without it is never removed, not even an empty one whose agent
-was killed before it wrote the mark."""
+"""Marks a directory that Shoal has made. A directory without it is never removed, not even an empty one whose agent was
+killed before it wrote the mark."""
 LOCK = os.path.join("depot", "cache", "lock")
 YOUNG_SECONDS = 60.0
 """Seconds within which an agent that starts creates its lock; it takes the lock at once."""
@@ -176,8 +176,8 @@ def make_spool() -> str:
 
 
 def give_spool(path: str) -> None:
-    """Creates the directory that the user chose for an agent, if it does not exist. It is never removed: an
-    existing mark is deleted."""
+    """Creates the directory that the user chose for an agent, if it does not exist. It is never removed: an existing
+    mark is deleted."""
     if os.path.basename(path).startswith(PREFIX) and _is_ours(path):
         os.unlink(os.path.join(path, MARK))
     os.makedirs(path, mode=0o700, exist_ok=True)

@@ -36,9 +36,9 @@ _decode_made = msgspec.msgpack.Decoder(FileVersion).decode
 Ask = Callable[[WireMessage], WireMessage]
 
 
-def bring_sources(run: str, selection: Selection, ask: Ask) -> None:
-    """Uploads the input files that no task of the selection makes; their versions are sent with the other pieces of
-    the run."""
+def upload_inputs(run: str, selection: Selection, ask: Ask) -> None:
+    """Uploads the input files that no task of the selection makes; their versions are sent with the other pieces of the
+    run."""
     made: dict[int, FileVersion] = {}
     for at in selection.sources:
         path = selection.files[at]

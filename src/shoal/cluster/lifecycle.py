@@ -1,7 +1,6 @@
 """Starts, inspects, resizes and stops a cluster: the sub-commands of `shoal cluster`.
 
-With a factory a separate process decides the number of nodes (`shoal.cluster.nodes.factory_process`). The end of
-the
+With a factory a separate process decides the number of nodes (`shoal.cluster.nodes.factory_process`). The end of the
 module checks the settings of a Redis server before a cluster uses it.
 """
 
@@ -23,12 +22,12 @@ from shoal.cluster.nodes.groups import (
     agent_command,
     agent_words,
     ask_to_end,
+    clean_hosts,
+    drain_nodes,
+    drop_ended,
     forget_closed,
-    leave_hosts,
-    let_go,
     standings_of,
     starter_of,
-    strike_off,
     told,
 )
 from shoal.cluster.nodes.local import LocalStarter, last_line
@@ -65,8 +64,8 @@ def start(
                 remedy=f"'shoal cluster scale {home.name} N' changes its size, 'cluster stop {home.name}' ends it",
             )
         for left in before.groups:
-            if left.everybody:
-                starter_of(home, left).stop(left.everybody)
+            if left.all_nodes:
+                starter_of(home, left).stop(left.all_nodes)
         if store is not None:
             check_server(store, home.name, say)
         remove_dead()
@@ -116,7 +115,7 @@ def _undo(home: ClusterHome, name: str) -> None:
         group = started.group(name)
         group.bounds, group.closing = None, True
         try:
-            _end_nodes(starter_of(home, group), group.everybody)
+            _end_nodes(starter_of(home, group), group.all_nodes)
             group.nodes, group.leaving = [], []
         except NotAnsweringError:
             pass  # nodes that are left end with the cluster, or with 'remove'
@@ -239,17 +238,17 @@ def scale(home: ClusterHome, count: int, say: Say, name: str | None = None) -> N
                 remedy=f"change its bounds: 'shoal cluster scale {home.name} --min A --max B'",
             )
         starter = starter_of(home, group)
-        standing = starter.poll(group.everybody) if group.everybody else {}
-        strike_off(group, standing)
+        standing = starter.poll(group.all_nodes) if group.all_nodes else {}
+        drop_ended(group, standing)
         alive = group.nodes
         problems: tuple[str, ...] = ()
         if len(alive) > count:
             # those that wait in the queue end first
             alive.sort(key=lambda node: standing[node].phase is not NodePhase.RUNNING)
-            group.leaving += let_go(read(home.access), starter, alive[count:])
+            group.leaving += drain_nodes(read(home.access), starter, alive[count:])
             alive = alive[:count]
         elif len(alive) < count:
-            found = starter.start(count - len(alive), group.everybody)
+            found = starter.start(count - len(alive), group.all_nodes)
             alive += found.handles
             problems = found.problems
         group.nodes = alive
@@ -296,8 +295,8 @@ def remove(home: ClusterHome, name: str, say: Say) -> None:
         group = started.group(name, even_closing=True)
         starter = starter_of(home, group)
         group.bounds, group.closing = None, True
-        strike_off(group, starter.poll(group.everybody) if group.everybody else {})
-        group.leaving += let_go(read(home.access), starter, group.nodes) if group.nodes else []
+        drop_ended(group, starter.poll(group.all_nodes) if group.all_nodes else {})
+        group.leaving += drain_nodes(read(home.access), starter, group.nodes) if group.nodes else []
         group.nodes = []
         forget_closed(started)
         home.write_started(started)
@@ -311,7 +310,7 @@ def _sweep(home: ClusterHome, started: ClusterRecord) -> None:
     closing = [group for group in started.groups if group.closing]
     standings, _ = standings_of(home, closing)
     for group in closing:
-        strike_off(group, standings)
+        drop_ended(group, standings)
     forget_closed(started)
 
 
@@ -363,18 +362,18 @@ def absent(
     }
 
 
-def factory_says(home: ClusterHome, started: ClusterRecord, group: GroupRecord) -> str:
+def factory_state(home: ClusterHome, started: ClusterRecord, group: GroupRecord) -> str:
     """Describes the state of a group's factory; empty if there is none."""
     if group.bounds is None:
         return ""
     bounds = f"from {group.bounds.minimum} to {group.bounds.maximum} nodes"
     if started.factory is None or not _runs(started.factory):
         return f"the factory ({bounds}) does not run; 'shoal cluster restart {home.name}' starts it"
-    said = _last_said(started.factory.log, f" group {group.name}: ")
+    said = _last_message(started.factory.log, f" group {group.name}: ")
     return f"factory {bounds}" + (f": {said}" if said else "")
 
 
-def _last_said(log: str, of: str) -> str:
+def _last_message(log: str, of: str) -> str:
     """Returns the factory's last log message about a group, with its time."""
     try:
         with open(log, "rb") as file:
@@ -401,19 +400,19 @@ def stop(home: ClusterHome) -> int:
         standings, _ = standings_of(home, started.groups)
         ended_before = sum(standing.phase is NodePhase.ENDED for standing in standings.values())
         if started.handles:
-            _tell_all_to_end(home)
+            _ask_all_to_end(home)
         problems = []
         for group in started.groups:
             try:
-                _end_nodes(starter_of(home, group), group.everybody)
+                _end_nodes(starter_of(home, group), group.all_nodes)
             except NotAnsweringError as error:
                 problems.append(str(error))
         if problems:  # another 'stop' can end the rest
             raise RunError(problems[0])
         for group in started.groups:
-            leave_hosts(group)
+            clean_hosts(group)
         _clear(home, started)
-    return sum(len(group.everybody) for group in started.groups) - ended_before
+    return sum(len(group.all_nodes) for group in started.groups) - ended_before
 
 
 def _clear(home: ClusterHome, started: ClusterRecord) -> None:
@@ -428,7 +427,7 @@ def _clear(home: ClusterHome, started: ClusterRecord) -> None:
         pass
 
 
-def _tell_all_to_end(home: ClusterHome) -> None:
+def _ask_all_to_end(home: ClusterHome) -> None:
     """Asks all agents to end. Those that receive it return their tasks and end soon; the starter kills the others."""
     try:
         access = read(home.access)

@@ -1,9 +1,8 @@
 """Opens memories: of a node, of a program on its own, and of a program that uses the memory of a cluster.
 
 The session of a program owns its allocations. It holds a connection to every node that stores some of them, and
-reconnects when a connection breaks. When the program ends, the nodes notice the lost connections and free its
-memory.
-A process forked from the program shares its memory, and frees nothing when it ends.
+reconnects when a connection breaks. When the program ends, the nodes notice the lost connections and free its memory. A
+process forked from the program shares its memory, and frees nothing when it ends.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ SHARE = 4
 
 
 def limit_of(text: str | None, memory_bytes: int) -> int:
-    """Returns the memory limit of a node: the requested one, or a fraction of its memory and of its shared memory
-    file system."""
+    """Returns the memory limit of a node: the requested one, or a fraction of its memory and of its shared memory file
+    system."""
     if text is not None:
         return parse_size(text, "--shared-memory")
     return min(memory_bytes, shared_memory_bytes()) // SHARE
@@ -87,7 +86,7 @@ class LocalMemory(MemoryService):
         self._served = MemoryServer(self, here)
         self._served.tell(0, {0: MemoryNode(os.uname().nodename, "")}, [])
         self._process = os.getpid()
-        os.environ[VARIABLE] = self._served.door
+        os.environ[VARIABLE] = self._served.socket_path
 
     def close(self) -> None:
         """Frees everything, if this is the process that opened it."""
@@ -95,7 +94,7 @@ class LocalMemory(MemoryService):
         if os.getpid() != self._process:
             leave(self)
             return
-        if os.environ.get(VARIABLE) == self._served.door:
+        if os.environ.get(VARIABLE) == self._served.socket_path:
             del os.environ[VARIABLE]
         leave(self)
         self._served.close()
@@ -188,8 +187,8 @@ class ClusterMemory(MemoryService):
                     self._remind(holder)
 
     def _to_remind(self) -> list[int]:
-        """Returns the nodes that store allocations of this session. Extents with replicas may have moved since
-        their handles were made."""
+        """Returns the nodes that store allocations of this session. Extents with replicas may have moved since their
+        handles were made."""
         made = list(self._made.values())
         if any(allocation.replicas > 1 for allocation in made):
             try:

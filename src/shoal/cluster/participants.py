@@ -1,9 +1,8 @@
 """Nodes that take part in a run, and its long attempts, as the client records them in the ledger.
 
-Nodes get numbers in the ledger in the order in which they are seen, from 1; 0 is the machine that writes the
-ledger.
-A node is identified by its name: one that returns under the same name is the same node. Unchanged status is not
-written again.
+Nodes get numbers in the ledger in the order in which they are seen, from 1; 0 is the machine that writes the ledger. A
+node is identified by its name: one that returns under the same name is the same node. Unchanged status is not written
+again.
 """
 
 from __future__ import annotations
@@ -83,8 +82,8 @@ class Participants:
             self._enter(when, name, resources)
 
     def left(self, when: float, name: str) -> bool:
-        """A node takes part until this moment, according to the run's log; it may have returned since. Returns
-        whether it had work."""
+        """A node takes part until this moment, according to the run's log; it may have returned since. Returns whether
+        it had work."""
         if name not in self._present or when < self._spans[name][-1].begin:
             return False
         had_work = self._had_work(name)

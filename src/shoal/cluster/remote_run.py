@@ -1,8 +1,8 @@
 """A run on a cluster, seen from the client that submits it: submit, follow the log, record results in the ledger.
 
-The counterpart of `LocalRun`, with the same plan before and the same ledger, statistics and display after it. The
-run continues on the cluster without this client. A client that attaches later reads the log from the beginning and
-records what the ledger does not contain.
+The counterpart of `LocalRun`, with the same plan before and the same ledger, statistics and display after it. The run
+continues on the cluster without this client. A client that attaches later reads the log from the beginning and records
+what the ledger does not contain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shoal.cluster.agent.messages import (
 )
 from shoal.cluster.agent.node_throttle import record_of
 from shoal.cluster.agent.run_description import LogEntry, RunDescription, Seen, chunks, decode_entry, encode
-from shoal.cluster.input_staging import OutputReturn, WorkspaceCalls, bring_sources
+from shoal.cluster.input_staging import OutputReturn, WorkspaceCalls, upload_inputs
 from shoal.cluster.messaging.caller import Caller
 from shoal.cluster.participants import LongAttempts, Participants
 from shoal.cluster.selection import Selection, made_by, returned, select
@@ -162,8 +162,8 @@ class RemoteRun:
         self.stop_signal = 0
         self.detached = False
         self._next = 0
-        self._roll = Participants(ledger)
-        self._lasting = LongAttempts(lambda task: self.flow.status[task] < TaskStatus.DONE)
+        self._participants = Participants(ledger)
+        self._long_attempts = LongAttempts(lambda task: self.flow.status[task] < TaskStatus.DONE)
         self._next_look = 0.0
         self._silent_since: float | None = None
         self._lost_files: set[str] = set()
@@ -203,12 +203,12 @@ class RemoteRun:
 
     def _bring(self) -> None:
         if self.about.managed:
-            bring_sources(self.run, self.selection, self._ask)
+            upload_inputs(self.run, self.selection, self._ask)
         books = MemoryStore(self.selection.work, 0, shared_files=not self.about.managed)
         self._send("summary", encode(_shown(summarize(books))))
         for name, column in pack(books).items():
             self._send(name, column)
-        for name, data in chunks(self.selection.deeds(self.graph, self.calls, self._what_stays)):
+        for name, data in chunks(self.selection.task_specs(self.graph, self.calls, self._what_stays)):
             self._send(name, data)
         self.may_be_there = True  # also if no reply comes
         try:
@@ -236,8 +236,7 @@ class RemoteRun:
             self._ask(SubmissionPiece(self.run, name, at, data[at : at + PIECE_BYTES]))
 
     def _ask(self, message: WireMessage) -> WireMessage:
-        """Returns the reply to a request that may be sent twice; waits for an agent that is unreachable for a
-        while."""
+        """Returns the reply to a request that may be sent twice; waits for an agent that is unreachable for a while."""
         while True:
             try:
                 answer = self.caller.ask(message)
@@ -279,7 +278,7 @@ class RemoteRun:
                     self._was_over = self._is_behind
                     break
                 self._is_behind = self._is_behind and news > 0
-                self._call_the_roll()
+                self._request_status()
                 pause = LEAST_PAUSE if news else min(2 * pause, LONGEST_PAUSE)
                 self.wakeup.wait(pause)
                 if self.wakeup.signals:
@@ -287,9 +286,9 @@ class RemoteRun:
                 # Events from before this client attached are shown with their own times: the whole run may be over.
                 self.listener.tick(self.statistics, self._last_end if self._is_behind else self.clock())
             if self._lost_files:
-                self.stop_reason = self._say_lost()
+                self.stop_reason = self._lost_files_message()
             if not self.detached and self.has_work:
-                self._take_leave()
+                self._forget_on_cluster()
                 self.calls.clear()
                 self.may_be_there, self._has_left = False, True
         finally:
@@ -308,7 +307,7 @@ class RemoteRun:
             self.backups.leave()
             return
         if self._has_left and self.backups.has_any():
-            self._await_quiet()
+            self._await_end_of_tasks()
         self.backups.close()
 
     def _settle(self) -> None:
@@ -320,7 +319,7 @@ class RemoteRun:
                 self.backups.put_back(task)
         self._results.clear()
 
-    def _await_quiet(self) -> None:
+    def _await_end_of_tasks(self) -> None:
         """Waits until no node reports a share in the run: then all of its tasks have ended."""
         deadline = self.clock() + QUIET_SECONDS
         while self.clock() < deadline:
@@ -336,16 +335,16 @@ class RemoteRun:
         """Computes the offered resources until the end of the run, which may lie before this client attached."""
         totals = self.statistics
         totals.ended = max(totals.started, self._last_end if self._was_over else self.clock())
-        totals.cores = self._roll.cores() or totals.cores
-        totals.took_part = self._roll.all_cores()
-        totals.offered = self._roll.core_seconds(totals.started, totals.ended)
+        totals.cores = self._participants.cores() or totals.cores
+        totals.took_part = self._participants.all_cores()
+        totals.offered = self._participants.core_seconds(totals.started, totals.ended)
 
-    def _say_lost(self) -> str:
+    def _lost_files_message(self) -> str:
         names = sorted(self._lost_files)
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return f"a node was lost with {', '.join(names[:3])}{more} before they came back; run it again"
 
-    def _call_the_roll(self) -> None:
+    def _request_status(self) -> None:
         """Requests the list and status of nodes, every second or less often."""
         if not self._is_behind and self.clock() >= self._next_look:
             self._note(self._ask(ClusterRequest()))
@@ -358,30 +357,30 @@ class RemoteRun:
         if told.nodes_answer:
             self.caller.learn(node.address for node in told.nodes.values())
         since = 0.0 if self.options.brought else self.statistics.started
-        for name in self._roll.take(now, told.nodes, told.notes, since)[:MOST_MISSED]:
-            self._say_gone(name)
-        self._next_look = now + self._roll.pause
-        self.statistics.cores = self._roll.cores() or self.statistics.cores
-        self.statistics.took_part = self._roll.all_cores()
+        for name in self._participants.take(now, told.nodes, told.notes, since)[:MOST_MISSED]:
+            self._report_lost_node(name)
+        self._next_look = now + self._participants.pause
+        self.statistics.cores = self._participants.cores() or self.statistics.cores
+        self.statistics.took_part = self._participants.all_cores()
         mine = {told.nodes[number].name: note for number, note in told.notes.items() if self._is_mine(told, number)}
         self._count_running(list(mine.values()))
-        self._note_lasting(now, mine)
+        self._record_long_attempts(now, mine)
         self.books.look(now)
         return {number: told.notes[number].up_seconds for number in told.nodes if number in told.notes}
 
-    def _say_gone(self, node: str) -> None:
+    def _report_lost_node(self, node: str) -> None:
         self.listener.note(f"node {node} is lost; its unfinished tasks run elsewhere")
 
     def _is_mine(self, told: ClusterReply, number: int) -> bool:
         """Whether a node has a share in this run."""
         return number in told.nodes and told.notes[number].run == self.run
 
-    def _note_lasting(self, now: float, notes: Mapping[str, ClusterNodeFacts]) -> None:
+    def _record_long_attempts(self, now: float, notes: Mapping[str, ClusterNodeFacts]) -> None:
         """Records long attempts for readers of the ledger that look before they have ended."""
-        begun, vanished = self._lasting.hear(
+        begun, vanished = self._long_attempts.hear(
             now,
             [
-                (self._roll.number(name, now), self.selection.tasks[task], attempt, seconds)
+                (self._participants.number(name, now), self.selection.tasks[task], attempt, seconds)
                 for name, note in notes.items()
                 for task, attempt, seconds in note.lasting
                 if 0 <= task < len(self.selection.tasks) and self.selection.tasks[task] >= 0
@@ -405,7 +404,7 @@ class RemoteRun:
             for name, count in note.doing:
                 totals.category(name).running += count
 
-    def _take_leave(self) -> None:
+    def _forget_on_cluster(self) -> None:
         """Asks the cluster to forget the run. Nodes then report how it ended; slow ones are not waited for."""
         if self._was_over:
             self._ask(ForgetCommand(self.run))
@@ -458,9 +457,9 @@ class RemoteRun:
         self._lost_files.update(lost)
 
     def _note_absent(self, task: int, entry: LogEntry) -> None:
-        """Records versions of files that stay on nodes: sizes and checksums, also if the run compares files by
-        time. A later reader must see whether a file has changed since. Times would change whenever the file is made
-        again for one of its readers."""
+        """Records versions of files that stay on nodes: sizes and checksums, also if the run compares files by time. A
+        later reader must see whether a file has changed since. Times would change whenever the file is made again for
+        one of its readers."""
         numbers = entry.checksums or [round(entry.ended * 1e9)] * len(entry.made)  # older agents send no checksums
         for file, pair in zip(self.graph.outputs_of(task), zip(entry.made, numbers, strict=False), strict=False):
             if self.graph.file_names[file] not in self.returned:
@@ -476,7 +475,7 @@ class RemoteRun:
 
     def _take(self, entry: LogEntry) -> None:
         if entry.task < 0:
-            self._take_news(entry)
+            self._take_run_entry(entry)
             return
         task = self.selection.tasks[entry.task]
         if entry.verdict == "done" and self.flow.status[task] == TaskStatus.DONE:
@@ -508,11 +507,11 @@ class RemoteRun:
             entry.verdict != "retry" and attempt.outcome is not AttemptOutcome.CANCELLED
         ):  # a cancelled task may still run
             self._results.append((task, entry.verdict == "done"))
-        self._lasting.ended(task, entry.attempt)
+        self._long_attempts.ended(task, entry.attempt)
         if self._return is not None and entry.verdict == "done":
             self._note_collected(task)
 
-    def _take_news(self, entry: LogEntry) -> None:
+    def _take_run_entry(self, entry: LogEntry) -> None:
         """Takes a log entry that belongs to no task."""
         match entry.verdict:
             case "note" if entry.message not in self.options.notes:
@@ -522,10 +521,10 @@ class RemoteRun:
                 self.ledger.add(record_of(entry))
                 self.statistics.may_crowd = True
             case run_description.JOINED:
-                self._roll.joined(entry.started, entry.node, list(entry.resources))
+                self._participants.joined(entry.started, entry.node, list(entry.resources))
             case run_description.LEFT:
-                if self._roll.left(entry.ended, entry.node):
-                    self._say_gone(entry.node)
+                if self._participants.left(entry.ended, entry.node):
+                    self._report_lost_node(entry.node)
 
     def _ended_attempt(self, task: int, entry: LogEntry, recorded: TaskEnded | None) -> EndedAttempt:
         if recorded is not None:
@@ -549,7 +548,7 @@ class RemoteRun:
             None,
             Usage(*entry.usage),
             entry.memory_limit,
-            self._roll.number(entry.node, entry.ended),
+            self._participants.number(entry.node, entry.ended),
             listing=recorded.listing if recorded is not None else entry.listing,
         )
 
@@ -564,8 +563,8 @@ class RemoteRun:
             self._note_version(file, pair, os.path.isdir(self.graph.file_names[file]))
 
     def _take_as_seen(self, task: int, entry: LogEntry) -> bytes:
-        """Takes file versions as the task left them, since other programs may have changed the files by now.
-        Returns the listings for the ledger, which hold versions of the same kind."""
+        """Takes file versions as the task left them, since other programs may have changed the files by now. Returns
+        the listings for the ledger, which hold versions of the same kind."""
         listings = decode_listings(entry.listing) if self.options.by_content else {}
         for at, (file, seen) in enumerate(zip(self.graph.outputs_of(task), entry.seen, strict=False)):
             size, time_, is_folder = seen
@@ -577,10 +576,9 @@ class RemoteRun:
         return encode_listings(listings) if self.options.by_content else entry.listing
 
     def _take_by_content(self, file: int, seen: Seen, told: Listing) -> Listing:
-        """Replaces times by content versions. Nodes report times, since reading all outputs would keep them from
-        other work. A file that is unchanged since gets its checksum. One that has changed keeps its time: a
-        checksum of the new content would be taken for that of the task's output. Returns the listing with the new
-        versions."""
+        """Replaces times by content versions. Nodes report times, since reading all outputs would keep them from other
+        work. A file that is unchanged since gets its checksum. One that has changed keeps its time: a checksum of the
+        new content would be taken for that of the task's output. Returns the listing with the new versions."""
         signatures, versions = self.preparer.signatures, self.versions
         by_time = signatures.note_made(file, by_content=False)
         size, time_, is_folder = seen

@@ -48,7 +48,7 @@ class Selection(msgspec.Struct):
     sources: list[int] = []
     """Numbers of the files that no task of the selection makes: the client uploads them."""
 
-    def deeds(self, graph: Graph, calls: CallFiles, before: Callable[[int], bytes]) -> Iterator[TaskSpec]:
+    def task_specs(self, graph: Graph, calls: CallFiles, before: Callable[[int], bytes]) -> Iterator[TaskSpec]:
         """Yields the specification of each task; `before` returns what remains where a task makes directories."""
         for number, task in enumerate(self.tasks):
             action = graph.actions[task]
@@ -67,8 +67,8 @@ def made_by(graph: Graph, task: int, calls: CallFiles) -> list[str]:
 
 
 def read_by(graph: Graph, task: int, grouped: Sequence[int], calls: CallFiles) -> list[str]:
-    """Names of the files that a task reads, including `grouped` files; of a call also its description and the
-    results of its predecessors."""
+    """Names of the files that a task reads, including `grouped` files; of a call also its description and the results
+    of its predecessors."""
     found = [graph.file_names[file] for file in (*graph.inputs_of(task), *grouped)]
     if isinstance(graph.actions[task], Call):
         found += [calls.call_of(task), *values_read(graph, task, calls).values()]
@@ -228,7 +228,7 @@ class SubmittedPlan(msgspec.Struct):
     versions: Versions
 
 
-def write_brought(workspace: Workspace, note: SubmissionNote, brought: SubmittedPlan) -> None:
+def write_submitted(workspace: Workspace, note: SubmissionNote, brought: SubmittedPlan) -> None:
     """Writes the plan, then the note. In this order, a note always has a plan, even if the process is killed in
     between."""
     graph, workflow = brought.plan.graph, brought.workflow

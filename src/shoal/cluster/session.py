@@ -1,8 +1,7 @@
 """A session whose run is on a cluster: load, lock, plan and record as in a local session, and attach to a submitted
 run.
 
-A note of the submitted run lies beside the ledger until all of its results are recorded
-(`shoal.ledger.cluster_notes`).
+A note of the submitted run lies beside the ledger until all of its results are recorded (`shoal.ledger.cluster_notes`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from shoal.cluster.messaging.access import access_path, read
 from shoal.cluster.messaging.caller import Caller
 from shoal.cluster.nodes.groups import told
 from shoal.cluster.remote_run import RemoteOptions, RemoteRun
-from shoal.cluster.selection import Selection, SubmittedPlan, forget_note, read_plan, select, write_brought
+from shoal.cluster.selection import Selection, SubmittedPlan, forget_note, read_plan, select, write_submitted
 from shoal.core.distribution import ALL
 from shoal.core.policies.stealing import DEFAULT_POLICY
 from shoal.core.resources import FRACTION, Resources, carrying, is_label, labels_as_text, parse_label, required_labels
@@ -149,8 +148,8 @@ class ClusterSession(Session):
         return ()
 
     def _refuse_what_fits_nowhere(self) -> None:
-        """Rejects tasks that exceed every node, and files that cannot be sent, before anything is recorded of the
-        run. A label that no node has is accepted: a node with it may still join."""
+        """Rejects tasks that exceed every node, and files that cannot be sent, before anything is recorded of the run.
+        A label that no node has is accepted: a node with it may still join."""
         graph = self.workflow.graph
         labels = [label for profile in graph.profiles for label in required_labels(profile.resources)]
         more = LARGER_NODE if self.nodes else self.options.more
@@ -180,8 +179,7 @@ class ClusterSession(Session):
             self.listener.note(damage)
 
     def _make_plan(self, options: RunOptions, force: bool) -> tuple[Plan, Versions]:
-        """Of a run that was submitted before: returns the plan of that time, even if the workflow has changed
-        since."""
+        """Of a run that was submitted before: returns the plan of that time, even if the workflow has changed since."""
         if self.attach is None:
             return super()._make_plan(options, force)
         if read_note(self.workspace) != self.attach:
@@ -268,7 +266,7 @@ class ClusterSession(Session):
                 tasks,
                 self.options.by_content,
             )
-            write_brought(self.workspace, note, SubmittedPlan(self.workflow, self.plan, self.versions))
+            write_submitted(self.workspace, note, SubmittedPlan(self.workflow, self.plan, self.versions))
 
 
 def is_there(caller: Caller[WireMessage], note: SubmissionNote) -> bool:
@@ -292,7 +290,7 @@ class SubmittedRun(msgspec.Struct, frozen=True):
     """Why the cluster could not be asked."""
 
 
-def ask_for_brought(workspace: Workspace) -> SubmittedRun | None:
+def query_submitted(workspace: Workspace) -> SubmittedRun | None:
     """Asks the cluster for the state of the run; None if no run is submitted."""
     note = read_note(workspace)
     if note is None:
@@ -311,9 +309,9 @@ def ask_for_brought(workspace: Workspace) -> SubmittedRun | None:
     return SubmittedRun(note.cluster, note.began, run.tasks, run.left, run.ready)
 
 
-def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> tuple[str, bool]:
-    """Cancels a run that no client follows, or its tasks that make `tasks`; returns the cluster and whether it has
-    the run. A run that the cluster does not have is given up, since 'shoal attach' would submit it again."""
+def cancel_submitted(workspace: Workspace, tasks: Sequence[bytes]) -> tuple[str, bool]:
+    """Cancels a run that no client follows, or its tasks that make `tasks`; returns the cluster and whether it has the
+    run. A run that the cluster does not have is given up, since 'shoal attach' would submit it again."""
     note = read_note(workspace)
     if note is None:
         raise InputError(f"{os.path.basename(workspace.workflow)} is not being run")
@@ -332,13 +330,13 @@ def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> tuple[str, b
             remedy="give the run up with 'shoal cancel' and no task, or submit the rest of it with 'shoal attach'",
         )
     if not there:
-        forget_brought(workspace)
+        give_up_submitted(workspace)
     return note.cluster, there
 
 
-def forget_brought(workspace: Workspace) -> str:
-    """Gives up a run whose cluster no longer exists; returns the cluster's name. Fails if the cluster replies and
-    has the run."""
+def give_up_submitted(workspace: Workspace) -> str:
+    """Gives up a run whose cluster no longer exists; returns the cluster's name. Fails if the cluster replies and has
+    the run."""
     if not is_brought(workspace):
         raise InputError(f"{os.path.basename(workspace.workflow)} is not on a cluster")
     workspace.acquire(LockHolder(os.getpid(), os.uname().nodename, "", time.time()), attaching=True)
@@ -373,9 +371,8 @@ def _note_given_up(workspace: Workspace, note: SubmissionNote) -> None:
 def end_given_up(workspace: Workspace, cluster: str, caller: Caller[WireMessage]) -> None:
     """Ends runs on this cluster that were given up while it was unreachable.
 
-    Cancels what still runs, forgets what has ended, and removes the note when the cluster does not know the run.
-    Each submission to the cluster makes one of these steps, so the note outlives everything that nodes do because
-    of it.
+    Cancels what still runs, forgets what has ended, and removes the note when the cluster does not know the run. Each
+    submission to the cluster makes one of these steps, so the note outlives everything that nodes do because of it.
     """
     for run in given_up_runs(workspace, cluster):
         found = caller.ask(LogRequest(run, 0))

@@ -1,5 +1,4 @@
-"""The object cache of one node: objects on disk with descriptions, eviction by value, and partial files of
-transfers.
+"""The object cache of one node: objects on disk with descriptions, eviction by value, and partial files of transfers.
 
     DIRECTORY/objects/KEY    the bytes, read-only        KEY: a digest of the object's name
     DIRECTORY/partial/KEY    bytes that are still arriving
@@ -8,8 +7,7 @@ transfers.
 
 An object exists when its bytes are under `objects`; its description was written before. So a process killed at any
 moment leaves complete objects, descriptions without an object (dropped on opening) and partial files (kept: a fetch
-resumes them). Nothing is forced to disk: after a power failure a file of the wrong size is dropped, and wrong bytes
-are
+resumes them). Nothing is forced to disk: after a power failure a file of the wrong size is dropped, and wrong bytes are
 detected by the node that fetches the file.
 
 Tasks get hard links to the same bytes. They are read-only, which stops every user except root. Which node has which
@@ -69,8 +67,8 @@ def value_per_byte(candidate: Candidate, now: float) -> float:
 def choose(candidates: Iterable[Candidate], need_bytes: int, now: float) -> list[str] | None:
     """Names of objects whose eviction frees at least that many bytes, or None if all of them together do not.
 
-    None of those chosen could stay: a large object chosen last may make smaller ones before it unnecessary, and
-    they are kept, the most valuable first. Empty objects never help.
+    None of those chosen could stay: a large object chosen last may make smaller ones before it unnecessary, and they
+    are kept, the most valuable first. Empty objects never help.
     """
     if need_bytes <= 0:
         return []
@@ -247,8 +245,8 @@ class Cache:
     def room_for(self, names: Collection[str], missing: int, coming: Mapping[str, int]) -> tuple[float, float]:
         """Returns the bytes that these objects may occupy together: at most, when nothing else is pinned; and now.
 
-        `missing`: bytes of them that are not here. Objects in `coming` have a reservation, whether they have begun
-        to arrive or not.
+        `missing`: bytes of them that are not here. Objects in `coming` have a reservation, whether they have begun to
+        arrive or not.
         """
         if self.limit_bytes is None or self.used_bytes + missing + sum(coming.values()) <= self.limit_bytes:
             return inf, inf
@@ -358,8 +356,7 @@ class Cache:
         precious: bool = False,
         seconds_to_get: float | None = None,
     ) -> ObjectDescription:
-        """Makes the partial file an object if size and checksum match (`DamagedError` if not; the file is then
-        kept).
+        """Makes the partial file an object if size and checksum match (`DamagedError` if not; the file is then kept).
 
         `chunks`: the checksums of the written bytes, as computed by the writer; without them the file is read.
         """
@@ -386,8 +383,8 @@ class Cache:
         precious: bool = True,
         seconds_to_get: float | None = None,
     ) -> ObjectDescription:
-        """Moves a task's output into the cache, without a copy where the file system allows it; the file itself is
-        then gone.
+        """Moves a task's output into the cache, without a copy where the file system allows it; the file itself is then
+        gone.
 
         With `keep` the file stays and its bytes are copied: a link would make the user's file read-only. A process
         killed in between leaves the file where it was.
@@ -415,8 +412,8 @@ class Cache:
     # Using and removing objects
 
     def link(self, name: str, target: str) -> None:
-        """Puts the object at the path that a task expects, in place of an existing file: a hard link, or a
-        read-only copy."""
+        """Puts the object at the path that a task expects, in place of an existing file: a hard link, or a read-only
+        copy."""
         temporary = f"{target}.{secrets.token_hex(4)}"
         source = self._path("objects", name)
         with self._guard:

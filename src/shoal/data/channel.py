@@ -1,15 +1,11 @@
-"""Channels of the data transport: one connection between two processes, plain or TLS 1.3, for bytes and parts of
-files.
+"""Channels of the data transport: one connection between two processes, plain or TLS 1.3, for bytes and parts of files.
 
-Plain bytes do not pass through this process: `sendfile` on one side, `splice` through a pipe on the other, and a
-read
+Plain bytes do not pass through this process: `sendfile` on one side, `splice` through a pipe on the other, and a read
 of the mapped pages for the checksum, possibly in another thread. That costs half the processor time of `recv` and
-`write`. TLS bytes do pass. Of the two ways to encrypt without a further library, TLS carried 1.5 to 2 times as much
-as
+`write`. TLS bytes do pass. Of the two ways to encrypt without a further library, TLS carried 1.5 to 2 times as much as
 ZeroMQ's CURVE here (AES in hardware; no copies between threads).
 
-An error of the network is an `OSError`, an error of the file is a `FileTroubleError`: only the first is worth a
-retry.
+An error of the network is an `OSError`, an error of the file is a `FileTroubleError`: only the first is worth a retry.
 Both ends open a connection here with proofs of the shared token; requests and replies belong to the services.
 """
 

@@ -1,17 +1,12 @@
-"""Fetches objects from peers into the cache: many at once, each from any of several replicas, resumed after
-failures.
+"""Fetches objects from peers into the cache: many at once, each from any of several replicas, resumed after failures.
 
-`fetch` may be called at any time and does not block; `finished` returns the fetches that have ended since, and `fd`
-is
-readable when there are any. At most `per_peer` objects come from one peer at once and `in_all` together; a peer has
-one
-thread and one connection. An object is fetched from the replica with the fewest failures and the least load, and
-from
+`fetch` may be called at any time and does not block; `finished` returns the fetches that have ended since, and `fd` is
+readable when there are any. At most `per_peer` objects come from one peer at once and `in_all` together; a peer has one
+thread and one connection. An object is fetched from the replica with the fewest failures and the least load, and from
 the next one if that is broken, no longer has it, or sends it damaged. If all remaining replicas are broken it is
 retried for `patience` seconds without a new chunk.
 
-Chunks of several objects are requested ahead on one connection, so a transfer does not wait for a round trip per
-chunk.
+Chunks of several objects are requested ahead on one connection, so a transfer does not wait for a round trip per chunk.
 The caller decides which replicas exist, and what to do about an object that is not available.
 """
 
@@ -118,8 +113,8 @@ class Job:
     def open(self, cache: Cache) -> None:
         """Opens the partial file; bytes from an earlier attempt are checksummed, not fetched.
 
-        Chunks are written before they are checked, so some may be wrong: the checksum of the whole object detects
-        that in the end.
+        Chunks are written before they are checked, so some may be wrong: the checksum of the whole object detects that
+        in the end.
         """
         if self.descriptor >= 0:
             return

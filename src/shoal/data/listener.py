@@ -1,9 +1,7 @@
 """Listeners of the data transport: accept connections, authenticate clients, and dispatch to services.
 
-`Acceptor` is the accept loop of every listener. `DataListener` is the port of a process for other machines: one
-port,
-one token, one certificate for all services (objects, shared memory). The first frame of a connection names the
-service.
+`Acceptor` is the accept loop of every listener. `DataListener` is the port of a process for other machines: one port,
+one token, one certificate for all services (objects, shared memory). The first frame of a connection names the service.
 """
 
 from __future__ import annotations

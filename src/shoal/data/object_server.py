@@ -1,8 +1,7 @@
 """Sends objects of a shelf, or lent files, to peers: the service `OBJECTS` of a listener.
 
 A peer requests one chunk at a time and may send many requests before the first reply; replies keep the order. The
-server keeps no state between two requests, so an object may disappear at any moment; the next request for it gets
-the
+server keeps no state between two requests, so an object may disappear at any moment; the next request for it gets the
 reply `ABSENT`.
 """
 

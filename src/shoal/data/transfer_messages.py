@@ -1,5 +1,5 @@
-"""Protocol of the service `OBJECTS`: requests for chunks of objects and their replies, as bytes; proofs and
-checksums. Pure.
+"""Protocol of the service `OBJECTS`: requests for chunks of objects and their replies, as bytes; proofs and checksums.
+Pure.
 
 Each request is for one chunk of one object. Replies come in the order of the requests.
 """

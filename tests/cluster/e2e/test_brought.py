@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cluster.selection import SubmittedPlan, forget_note, read_plan, write_brought
+from shoal.cluster.selection import SubmittedPlan, forget_note, read_plan, write_submitted
 from shoal.errors import InputError
 from shoal.execution.session import enter, load, make_plan
 from shoal.ledger.cluster_notes import SubmissionNote, is_brought, read_note
@@ -48,7 +48,7 @@ def bring(workspace: Workspace) -> tuple[SubmissionNote, SubmittedPlan]:
         "lab", "run", [place_of(plan.graph, task) for task in plan.to_run()], ["all"], tasks=plan.to_run()
     )
     brought = SubmittedPlan(workflow, plan, versions)
-    write_brought(workspace, note, brought)
+    write_submitted(workspace, note, brought)
     return note, brought
 
 

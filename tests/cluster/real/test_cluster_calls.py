@@ -33,7 +33,7 @@ from shoal.cluster.call_protocol import (
     FunctionGiven,
     SessionOpened,
     StreamPart,
-    decode_from_farm,
+    decode_server_item,
     encode_item,
 )
 from shoal.cluster.messaging.access import Role, narrowed, read
@@ -338,7 +338,7 @@ def test_without_any_agent_calls_fail_with_one_sentence(tmp_path: Path, monkeypa
         mark = tmp_path / "runs"
         future = ex.submit(last_long, str(mark))
         wait_until(mark.exists, "the call runs")
-        monkeypatch.setattr(cluster_module, "NOBODY_SECONDS", 1.0)
+        monkeypatch.setattr(cluster_module, "NO_AGENT_SECONDS", 1.0)
         cluster.kill_agent(0)
         with pytest.raises(CallError, match="no agent of the cluster 'lab' could run the call for 1 s"):
             future.result(PATIENCE)
@@ -422,7 +422,7 @@ class _Farmed:
             told, self.told = self.told, []
             for each in told:
                 for item in self.stream.take(each.first, each.parts):
-                    ended = decode_from_farm(item)
+                    ended = decode_server_item(item)
                     if isinstance(ended, CallsEnded):
                         self.results += ended.results
             return condition()

@@ -174,7 +174,7 @@ def test_a_request_that_was_overtaken_changes_nothing(transport: Direct) -> None
     store.note(b"first")
     late = transport.requests[-1]
     store.note(b"second")
-    assert b"after later ones" in transport.server.perform(late, 0.0)
+    assert b"older than other requests" in transport.server.perform(late, 0.0)
     assert store.log(0) == [b"first", b"second"]
 
 
@@ -333,7 +333,7 @@ def test_of_two_who_bring_a_run_the_first_is_told_that_the_other_does(transport:
     with pytest.raises(InputError, match="another client is submitting a run 'r'"):
         RemoteStore.bring(Overtaken(), "r", diamond(), NODES)
     overtaken = transport.server.perform(transport.requests[0], 0.0)  # a duplicate that was long on its way
-    assert b"after later ones" in overtaken
+    assert b"older than other requests" in overtaken
     assert transport.server._runs["r"]._bringer == "other"
 
 

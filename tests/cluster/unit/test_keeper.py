@@ -9,7 +9,7 @@ import pytest
 from shoal.cluster.agent.messages import ClusterNodeFacts, ClusterReply, ClusterRunFacts
 from shoal.cluster.home import GroupRecord
 from shoal.cluster.nodes.factory_process import bounds_of, present_of, ready_by_category, running_on, served
-from shoal.cluster.nodes.groups import strike_off
+from shoal.cluster.nodes.groups import drop_ended
 from shoal.cluster.nodes.starters import LocalHandle, NodePhase
 from shoal.cluster.nodes.starters import NodeStatus as NodeStanding
 from shoal.core.resources import Resources
@@ -65,6 +65,6 @@ def test_bounds_that_are_no_range_are_refused() -> None:
 def test_a_node_that_is_ending_is_not_counted_on_and_one_that_has_ended_is_forgotten() -> None:
     group = GroupRecord("main", nodes=[handle("a"), handle("b"), handle("c")], leaving=[handle("d")])
     ended, ending = NodeStanding(NodePhase.ENDED), NodeStanding(NodePhase.RUNNING, "it is ending", is_ending=True)
-    strike_off(group, {handle("a"): ended, handle("b"): ending, handle("d"): ended})
+    drop_ended(group, {handle("a"): ended, handle("b"): ending, handle("d"): ended})
     assert group.nodes == [handle("c")]
     assert group.leaving == [handle("b")]

@@ -343,7 +343,7 @@ def test_a_partition_tells_who_holds_what(three: list[MemoryServer]) -> None:
 def test_a_task_gets_remote_ranges_through_its_own_node(three: list[MemoryServer]) -> None:
     data = os.urandom(3 * MB)
     made = three[0].service.alloc(len(data), data, run=RUN)
-    task = Attached(three[1].door, RUN)
+    task = Attached(three[1].socket_path, RUN)
     before = three[1].service.peers.received_bytes
     assert task.get(made, MB, 2 * MB) == data[MB : 2 * MB]
     assert three[1].service.peers.received_bytes == before, "what lies on its node did not travel"
@@ -361,7 +361,7 @@ def test_a_task_gets_a_large_range_of_another_node_and_from_a_replica_when_that_
     with opened(3, encrypted=encrypted) as nodes:
         made = nodes[0].service.alloc(len(data), data, replicas=2, spread="here", run=RUN)
         reader = next(number for number in range(3) if number not in made.extents[0].holders)
-        task = Attached(nodes[reader].door, RUN)
+        task = Attached(nodes[reader].socket_path, RUN)
         view = task.get(made, 1, made.size)
         assert view == data[1:] and view.readonly
         assert nodes[reader].service.peers.received_bytes == len(data) - 1
@@ -394,7 +394,7 @@ def test_a_replica_on_a_node_that_the_other_holder_has_not_heard_of_yet_is_writt
 def test_what_was_fetched_ahead_does_not_travel_again(three: list[MemoryServer]) -> None:
     data = os.urandom(3 * MB)
     made = three[0].service.alloc(len(data), data, run=RUN)
-    task = Attached(three[1].door, RUN)
+    task = Attached(three[1].socket_path, RUN)
     before = three[1].service.peers.received_bytes
     ahead = pickle.loads(pickle.dumps(task.prefetch(made, [(0, MB), (2 * MB, 3 * MB)])))
     wait_until(lambda: three[1].service.peers.received_bytes == before + 2 * MB, "both ranges have come")
@@ -462,7 +462,7 @@ def test_replicas_survive_a_node_and_are_mended_and_a_write_reaches_them_all() -
         data[2 * MB - 5 : 2 * MB + 5] = b"0123456789"
         for number in left:
             assert nodes[number].service.get(made, 0, made.size) == data
-        with pytest.raises(InputError, match=r"of allocation 'single' .* are lost with the nodes"):
+        with pytest.raises(InputError, match=r"of allocation 'single' .* were lost with their nodes"):
             nodes[0].service.get(single, 0, single.size)
         nodes.pop(1)
 
@@ -703,5 +703,5 @@ def test_an_agent_that_ends_leaves_nothing(tmp_path: Path) -> None:
         brief.await_nodes(1)
         identity = cluster_of(brief)
         folders = Path(shared_memory())
-        wait_until(lambda: any(folders.glob(f"{PREFIX}{identity}-*/door")), "the agent's folder is there")
+        wait_until(lambda: any(folders.glob(f"{PREFIX}{identity}-*/socket_path")), "the agent's folder is there")
     wait_until(lambda: not any(folders.glob(f"{PREFIX}{identity}-*")), "and goes with it")

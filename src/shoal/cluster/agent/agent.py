@@ -1,12 +1,8 @@
-"""The agent (`shoal agent`): one node of a cluster, which joins, sends heartbeats, runs its share of a run and
-replies.
+"""The agent (`shoal agent`): one node of a cluster, which joins, sends heartbeats, runs its share of a run and replies.
 
-One loop in one thread serves messages, the launcher of the current share, signals, and a heartbeat every second.
-Runs
-are served one after another, in the order of submission. An agent that could not reach the store in time is
-declared
-lost. It then kills what it runs and joins as a new node: what it did in between does not count, since other nodes
-may
+One loop in one thread serves messages, the launcher of the current share, signals, and a heartbeat every second. Runs
+are served one after another, in the order of submission. An agent that could not reach the store in time is declared
+lost. It then kills what it runs and joins as a new node: what it did in between does not count, since other nodes may
 have repeated it.
 """
 
@@ -106,8 +102,7 @@ BEAT_SECONDS = 1.0
 GIVE_BACK_SECONDS = 5.0
 """Seconds before the end of its time at which a node that drains returns unfinished tasks."""
 HAND_OVER_SECONDS = 1.0
-"""Seconds, after the last running task, in which peers may steal queued tasks before they are returned to the
-store."""
+"""Seconds, after the last running task, in which peers may steal queued tasks before they are returned to the store."""
 MOST_EARLY = 64
 """Maximum number of messages kept for a run whose share is not open yet; further ones are dropped, and sent again."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -118,24 +113,24 @@ class Agent:
 
     def __init__(
         self,
-        post: Messenger[WireMessage],
-        books: ClusterStores,
+        messenger: Messenger[WireMessage],
+        stores: ClusterStores,
         info: NodeInfo,
         spool: str,
-        depot: NodeCache,
+        node_cache: NodeCache,
         memory: MemoryServer | None = None,
     ) -> None:
-        self.post, self.books, self.spool, self.depot = post, books, spool, depot
+        self.messenger, self.stores, self.spool, self.node_cache = messenger, stores, spool, node_cache
         self.membership = Membership(info)
         self.memory = memory
         """The service of this node's shared memory; tasks find its socket in their environment."""
         if memory is not None:
-            os.environ[MEMORY] = memory.door
+            os.environ[MEMORY] = memory.socket_path
         if VARIABLE in os.environ:
-            self.post = FaultInjector(post, os.environ[VARIABLE])  # type: ignore[assignment]
+            self.messenger = FaultInjector(messenger, os.environ[VARIABLE])  # type: ignore[assignment]
         self.clock = AgentClock()
-        self.desk = RequestHandler(self, post, books, depot, keeps_sources=False)
-        self.farm = self.desk.farm = CallServer(info.capacity(), spool, post.answer)
+        self.request_handler = RequestHandler(self, messenger, stores, node_cache, keeps_sources=False)
+        self.call_server = self.request_handler.call_server = CallServer(info.capacity(), spool, messenger.answer)
         self.share: RunShare | None = None
         self._telling = Heartbeats(self.clock)
         self._early: deque[PeerSchedulerMessage] = deque(maxlen=MOST_EARLY)
@@ -173,8 +168,8 @@ class Agent:
             self._end()
             return
         self.wakeup = Wakeup(SIGNALS)
-        self.farm.attend(self.wakeup)
-        for descriptor in (*self.post.fds(), self.depot.fetcher.fd()):
+        self.call_server.attend(self.wakeup)
+        for descriptor in (*self.messenger.fds(), self.node_cache.fetcher.fd()):
             self.wakeup.add(descriptor)
         try:
             while not self._has_left():
@@ -199,7 +194,7 @@ class Agent:
         """Joins the cluster, with retries; False if a signal ends the agent first."""
         try:
             with signals_raise(SIGNALS):
-                self.membership.join(self.books.directory)
+                self.membership.join(self.stores.directory)
         except Interrupted:
             return False
         except BaseException:
@@ -210,19 +205,19 @@ class Agent:
 
     def _end(self) -> None:
         """Releases everything that the agent uses on this machine."""
-        self.farm.close()
+        self.call_server.close()
         if self.memory is not None:
             # while signals are still blocked: an interrupt here would leave shared memory segments behind
             self.memory.close()
-        self.depot.close()
+        self.node_cache.close()
         remove_spool(self.spool)
-        self.post.close(linger=0.5)
+        self.messenger.close(linger=0.5)
 
     def _recover(self, error: ShoalError) -> None:
         """Handles an error of the store: the run is over and forgotten, or the store was unreachable for too long.
 
-        In the latter case the agent gives up all its work and joins as another node: the others may have declared
-        it lost, and a new number makes sure that none of its former results counts.
+        In the latter case the agent gives up all its work and joins as another node: the others may have declared it
+        lost, and a new number makes sure that none of its former results counts.
         """
         share, self.share = self.share, None
         if share is not None:
@@ -232,13 +227,13 @@ class Agent:
         self._versions = (-1, -1)
         self._next_beat = self.clock() + BEAT_SECONDS
         try:
-            if share is not None and all(each.run != share.run for each in self.books.directory.runs()):
+            if share is not None and all(each.run != share.run for each in self.stores.directory.runs()):
                 return
             self._say(str(error))
             if share is not None and not isinstance(error, GoneError):
                 share.store.lose(self.number)
             # Only after that: while the node is listed, its lease expires and another agent recovers its tasks.
-            self.membership.give_up(self.books.directory)
+            self.membership.give_up(self.stores.directory)
         except ShoalError:
             pass  # the agent joins as another node once the store replies again
         self.membership.leave()
@@ -253,13 +248,13 @@ class Agent:
         try:
             if share is not None:
                 self._give_back(share)
-            self.membership.give_up(self.books.directory)
+            self.membership.give_up(self.stores.directory)
         except ShoalError:
             pass  # an agent that notices the expired lease does it
 
     def _give_back(self, share: RunShare) -> None:
         """Returns all tasks of the share to the store and notifies the other agents."""
-        cut_short = sorted(share.member.broker.running)
+        cut_short = sorted(share.scheduler.broker.running)
         ends_at = self.info.ends_at
         if cut_short and ends_at is not None and self.clock() > ends_at - 2 * GIVE_BACK_SECONDS:
             why = f"the time of {self.info.name} was over before {len(cut_short)} of its tasks were: they are run again"
@@ -268,18 +263,18 @@ class Agent:
         share.store.lose(self.number)
         for number, node in self.nodes.items():
             if number != self.number:
-                self.post.send(node.address, PeersChangedEvent(share.run))
-        self.post.flush()
+                self.messenger.send(node.address, PeersChangedEvent(share.run))
+        self.messenger.flush()
 
     def _turn(self) -> None:
         readable = self.wakeup.wait(self._patience())
         if self.wakeup.signals:
             self._on_signals()
-        self.desk.serve(self.clock())
+        self.request_handler.serve(self.clock())
         self._raise_problem()
-        self.farm.turn(readable)
-        if self.share is None or self.share.goods is None:
-            self.depot.fetcher.finished()  # files that were fetched in advance for an earlier share
+        self.call_server.turn(readable)
+        if self.share is None or self.share.task_files is None:
+            self.node_cache.fetcher.finished()  # files that were fetched in advance for an earlier share
         share = self.share
         if share is not None:
             share.turn(share.launcher.descriptor in readable)
@@ -287,17 +282,17 @@ class Agent:
                 self._finish(share)
         if self.clock() >= self._next_beat:
             self._beat()
-        self.post.flush()
+        self.messenger.flush()
 
     def _raise_problem(self) -> None:
-        """Raises an error of the share that occurred while a message was handled, which the request handler reports
-        to the sender only."""
+        """Raises an error of the share that occurred while a message was handled, which the request handler reports to
+        the sender only."""
         problem, self._problem = self._problem, None
         if problem is not None:
             raise problem
 
     def _patience(self) -> float:
-        until_beat = min(self._next_beat - self.clock(), self.farm.patience())
+        until_beat = min(self._next_beat - self.clock(), self.call_server.patience())
         return max(0.0, min(until_beat, self.share.patience()) if self.share is not None else until_beat)
 
     def _on_signals(self) -> None:
@@ -308,7 +303,7 @@ class Agent:
     def leave(self, *, at_once: bool) -> None:
         """Starts no further task and ends when none runs; with `at_once`, kills running tasks."""
         self.leaving, self.at_once = True, at_once
-        self.farm.leave()
+        self.call_server.leave()
         if self.share is not None and not at_once:
             self.share.drain()
 
@@ -316,22 +311,22 @@ class Agent:
         if not self.leaving:
             return False
         share, now = self.share, self.clock()
-        if self.at_once or (share is None and not self.farm.busy()):
+        if self.at_once or (share is None and not self.call_server.busy()):
             return True
         if self.info.ends_at is not None and now > self.info.ends_at - GIVE_BACK_SECONDS:
             return True
-        if share is None or share.running() or self.farm.busy():
+        if share is None or share.running() or self.call_server.busy():
             self._done_since = None
             return False
         self._done_since = self._done_since or now
-        is_empty = not share.member.broker.state and not share.member.parcels.unsettled
+        is_empty = not share.scheduler.broker.state and not share.scheduler.parcels.unsettled
         return is_empty or len(self.nodes) < 2 or now - self._done_since > HAND_OVER_SECONDS
 
     # ---- membership
     # ------------------------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        self.membership.join(self.books.directory)
+        self.membership.join(self.stores.directory)
         self._telling.joined()
         self._versions = (-1, -1)
         self._beat()
@@ -340,11 +335,11 @@ class Agent:
         """Renews the lease and reads which nodes and runs the cluster has."""
         self._next_beat = self.clock() + BEAT_SECONDS
         if self.share is not None:
-            self.share.chores.refuse_given_up()
+            self.share.task_setup.refuse_given_up()
         if self.number == NOBODY:
             self._join()
             return
-        directory = self.books.directory
+        directory = self.stores.directory
         ends_at = self.info.ends_at
         if ends_at is not None and not self.leaving and self.clock() > ends_at - NOTICE:
             self.leave(at_once=False)  # whether or not the batch system sends a signal
@@ -362,20 +357,20 @@ class Agent:
             self._look_at_runs()
         versions = (beat.nodes_version, beat.runs_version)
         if self.memory is not None and (versions != self._versions or not self._all_memory_known()):
-            self._tell_memory(self.memory)
+            self._update_memory(self.memory)
         self._versions = versions
         # by now this node has a share in the current run, so the lost nodes' tasks find their way here
         if not self.leaving:
-            self._bury(directory.expired())
+            self._recover_lost(directory.expired())
         if self.share is not None and not self.share.store.left:
             self._finish(self.share)
         if self.share is not None and not self.leaving:
-            self._mind_idleness(self.share)
+            self._check_idleness(self.share)
 
-    def _mind_idleness(self, share: RunShare) -> None:
-        """No core may idle for long while a peer queues tasks that it could run: requests tasks again, and reports
-        the case."""
-        directory = self.books.directory
+    def _check_idleness(self, share: RunShare) -> None:
+        """No core may idle for long while a peer queues tasks that it could run: requests tasks again, and reports the
+        case."""
+        directory = self.stores.directory
         beside = share.beside(
             self.clock(), lambda: {number: read_note(note) for number, note in directory.notes().items()}
         )
@@ -400,11 +395,11 @@ class Agent:
         assert self.memory is not None
         return self.memory.service.nodes.keys() >= self.nodes.keys()
 
-    def _tell_memory(self, memory: MemoryServer) -> None:
+    def _update_memory(self, memory: MemoryServer) -> None:
         """Informs the memory service of the other nodes' memory and of the runs that keep allocations."""
-        places = memory_places(self.books.directory)
+        places = memory_places(self.stores.directory)
         places[self.number] = MemoryNode(self.info.name, memory.address, memory.encrypted)
-        memory.tell(self.number, places, [each.run for each in self.books.directory.runs() if each.state != "ended"])
+        memory.tell(self.number, places, [each.run for each in self.stores.directory.runs() if each.state != "ended"])
 
     def _compare_clocks(self, before: float, after: float, theirs: float) -> None:
         found = ahead(before, after, theirs)
@@ -417,17 +412,17 @@ class Agent:
         memory = self.memory
         return self._telling.note(
             self.share,
-            calls=self.farm.at_work(),
+            calls=self.call_server.at_work(),
             draining=self.leaving,
             ahead=self._ahead,
-            fetched=self.depot.fetcher.bytes_fetched,
+            fetched=self.node_cache.fetcher.bytes_fetched,
             memory=memory.address if memory is not None else "",
             memory_plain=memory is not None and not memory.encrypted,
         )
 
-    def _bury(self, lost: Sequence[int]) -> None:
-        """Requeues the tasks of lost nodes, then removes the nodes. If this agent dies in between, another one
-        repeats both."""
+    def _recover_lost(self, lost: Sequence[int]) -> None:
+        """Requeues the tasks of lost nodes, then removes the nodes. If this agent dies in between, another one repeats
+        both."""
         for number in lost:
             if number == self.number or (self.share is None and self._is_run_on):
                 continue  # without a share in the run, leave that to the others
@@ -435,11 +430,11 @@ class Agent:
                 if number in self.nodes:
                     self.share.note_gone(self.nodes[number].name)
                 self.share.lose(number)
-            self.books.directory.remove(number)
+            self.stores.directory.remove(number)
 
     def _look_at_nodes(self) -> None:
-        for number, node in self.membership.see(self.books.directory.nodes()).items():
-            self.post.forget(node.address)
+        for number, node in self.membership.see(self.stores.directory.nodes()).items():
+            self.messenger.forget(node.address)
             if self.share is not None:  # it has left or was recovered by another agent, so it owns no task
                 self.share.lose(number)
         if self.share is not None and self.number in self.nodes:
@@ -448,21 +443,21 @@ class Agent:
     # ---- runs ----------------------------------------------------------------------------------------------------
 
     def _look_at_runs(self) -> None:
-        runs = self.books.directory.runs()
+        runs = self.stores.directory.runs()
         current = next((each for each in runs if each.state != "ended" and not self._ends_given_up(each)), None)
         self._is_run_on = current is not None
         if self.share is not None and (current is None or current.run != self.share.run):
             self._close_share()
         if current is not None and self.share is None and not self.leaving:
             self._open_share(current)
-        self.depot.keep_only([each.run for each in runs])
+        self.node_cache.keep_only([each.run for each in runs])
 
     def _ends_given_up(self, run: RunInfo) -> bool:
         """Ends the run if its user has given it up, so that the next one is served."""
         why = why_ended(run.run, decode_about(run.about))
         if why:
             self._say(why)
-            self.desk.end_given_up(run.run, self.info.name, why)
+            self.request_handler.end_given_up(run.run, self.info.name, why)
         return bool(why)
 
     def _drop_given_up(self) -> None:
@@ -473,14 +468,14 @@ class Agent:
 
     def _open_share(self, run: RunInfo) -> None:
         if self.number not in self.nodes:
-            self.membership.see(self.books.directory.nodes())
+            self.membership.see(self.stores.directory.nodes())
         if (self.number, run.run) in self._declined or self.number not in self.nodes:
             return  # in the latter case the next heartbeat tells the agent to join anew
         try:
-            store, work = self.books.attach(run.run)
+            store, work = self.stores.attach(run.run)
         except (UnknownRunError, GoneError):
             self._say(f"the store has lost run {run.run}; the run is removed so that later runs are served")
-            self.books.directory.forget(run.run)
+            self.stores.directory.forget(run.run)
             return
         about = decode_about(run.about)
         if not about.managed and not os.path.isdir(about.base):
@@ -489,7 +484,7 @@ class Agent:
             self._declined.add((self.number, run.run))
             store.lose(self.number)  # tasks that peers have sent to this number are theirs again
             return
-        self.depot.origin_address = about.origin
+        self.node_cache.origin_address = about.origin
         self.share = RunShare(
             run.run,
             about,
@@ -499,16 +494,16 @@ class Agent:
             self.number,
             self.nodes,
             self.spool,
-            self.post,
+            self.messenger,
             self.clock,
             self.wakeup,
-            self.depot if about.managed else None,
+            self.node_cache if about.managed else None,
         )
         self.wakeup.add(self.share.launcher.descriptor)
         if self._ahead:
             why = skew_sentence(self.info.name, self._ahead)
             store.note(encode(LogEntry(-1, 0, "note", "", self.info.name, message=why)))
-        self.books.directory.begin(run.run)
+        self.stores.directory.begin(run.run)
         self.share.begin()
         for number in self.membership.former:
             # tasks of that earlier number have no owner, and no other agent may have noticed
@@ -528,7 +523,7 @@ class Agent:
 
     def _finish(self, share: RunShare) -> None:
         """The run has no tasks left: ends it, so that the next one is served."""
-        self.books.directory.end(share.run, "done")
+        self.stores.directory.end(share.run, "done")
         self._close_share()
         self._look_at_runs()
 
@@ -576,13 +571,13 @@ class Agent:
         self._next_beat = 0.0
         for number, node in self.nodes.items():
             if number != self.number:
-                self.post.send(node.address, RunsChangedEvent())
+                self.messenger.send(node.address, RunsChangedEvent())
 
     def unwanted(self, run: str, tasks: list[int]) -> None:
         """Tells the agents that may have the cancelled tasks."""
         for number, node in self.nodes.items():
             if number != self.number:
-                self.post.send(node.address, TasksUnwantedEvent(run, tasks))
+                self.messenger.send(node.address, TasksUnwantedEvent(run, tasks))
         if self.share is not None and self.share.run == run:
             with self._share_at_work():
                 self.share.cancel(tasks)

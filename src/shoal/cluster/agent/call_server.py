@@ -1,19 +1,15 @@
 """The call server of an agent: worker processes that run the Python calls of clients, beside the agent's share of a
 run.
 
-Each client has its own worker processes. They start with its first call, in the client's directory and with its
-module
+Each client has its own worker processes. They start with its first call, in the client's directory and with its module
 path as far as these exist on the node. The agent unpickles nothing: functions, arguments and results are bytes that
 only workers and clients open.
 
-A *place* is a slot with the resources of one call. Bundles of a place run one after another. The places of all
-clients
-together never exceed the node's resources; further places wait for their turn, in order of arrival. Tasks of a run
-do
+A *place* is a slot with the resources of one call. Bundles of a place run one after another. The places of all clients
+together never exceed the node's resources; further places wait for their turn, in order of arrival. Tasks of a run do
 not count here: while both exist, the operating system divides the cores among them.
 
-Calls that wait in a place behind a long call go back to their client, which runs them elsewhere. Workers that were
-idle
+Calls that wait in a place behind a long call go back to their client, which runs them elsewhere. Workers that were idle
 for a while are ended, and so is everything of a client that was silent for long.
 """
 
@@ -34,14 +30,14 @@ from shoal.cluster.call_protocol import (
     CallsReply,
     CallsRequest,
     CallStream,
-    FromFarm,
+    ClientItem,
     FunctionDropped,
     FunctionGiven,
+    ServerItem,
     SessionClosed,
     SessionOpened,
-    ToFarm,
     client_of,
-    decode_to_farm,
+    decode_client_item,
     encode_item,
 )
 from shoal.cluster.messaging.messenger import Route
@@ -102,7 +98,7 @@ class CallSession:
         self.busy_at = now
         self.is_closed = False
 
-    def put(self, item: FromFarm) -> None:
+    def put(self, item: ServerItem) -> None:
         self.stream.put(encode_item(item))
 
 
@@ -234,12 +230,12 @@ class CallServer:
         session.route, session.heard_at = route, now
         session.stream.confirm(message.heard, now)
         for item in session.stream.take(message.first, message.parts):
-            self._do(session, decode_to_farm(item), now)
+            self._do(session, decode_client_item(item), now)
             if session.is_closed:
                 return None
         self._start_waiting(now)
         self._tell(session)
-        if message.parts and not session.stream.owes_word():
+        if message.parts and not session.stream.owes_confirmation():
             return None
         session.stream.said()
         return CallsReply(session.client, 0, [], session.stream.heard)
@@ -261,7 +257,7 @@ class CallServer:
             session.stream.said()
             self._answer(session.route, CallsReply(session.client, first, parts, session.stream.heard))
 
-    def _do(self, session: CallSession, item: ToFarm, now: float) -> None:
+    def _do(self, session: CallSession, item: ClientItem, now: float) -> None:
         match item:
             case SessionOpened():
                 session.opening = item
@@ -294,8 +290,8 @@ class CallServer:
         session.place_of.update((call.task, place) for call in given.calls)
 
     def _start_waiting(self, now: float) -> None:
-        """Starts waiting places in their order of arrival, as far as there is room. A place that does not fit stops
-        the ones behind it: that keeps wide calls from being starved."""
+        """Starts waiting places in their order of arrival, as far as there is room. A place that does not fit stops the
+        ones behind it: that keeps wide calls from being starved."""
         while self._waiting:
             place = self._waiting[0]
             if place.needs.lacking_in(self._node):

@@ -58,14 +58,14 @@ class ExplainCache:
 
 def why_in_share(share: RunShare, task: int, *, foresees: bool = True) -> Answer:
     """Explains a task of this node."""
-    if task in share.stranded:
-        return _why_stranded(share, task)
+    if task in share.unplaceable:
+        return _why_unplaceable(share, task)
     answer = explain_in_member(
-        share.member,
+        share.scheduler,
         task,
         share.clock(),
-        since=share.since.of(share.member.broker.running),
-        reasons=share.limiting.throttling.governor.reasons(),
+        since=share.since.of(share.scheduler.broker.running),
+        reasons=share.node_throttle.throttling.governor.reasons(),
         is_coming=_coming(share),
         foresees=foresees,
     )
@@ -75,18 +75,18 @@ def why_in_share(share: RunShare, task: int, *, foresees: bool = True) -> Answer
 
 
 def _coming(share: RunShare) -> Callable[[int], bool]:
-    return share.goods.is_coming if share.goods is not None else lambda task: False
+    return share.task_files.is_coming if share.task_files is not None else lambda task: False
 
 
-def _why_stranded(share: RunShare, task: int) -> Answer:
+def _why_unplaceable(share: RunShare, task: int) -> Answer:
     request = share.work.profiles[share.work.category[task]].resources
     return explain_stranded(task, request, [node.capacity() for node in share.nodes.values()])
 
 
 def whole_share(share: RunShare, name: str) -> RunAnswer:
     """Explains the tasks that run and wait here, and those that no node can run and this one keeps."""
-    whole = whole_member(share.member, lambda task: why_in_share(share, task, foresees=False), _coming(share))
-    whole.groups += _stranded_groups(share)
+    whole = whole_member(share.scheduler, lambda task: why_in_share(share, task, foresees=False), _coming(share))
+    whole.groups += _unplaceable_groups(share)
     if share.idle.told:
         whole.notes.append(share.idle.told)
     for group in whole.groups:
@@ -94,20 +94,20 @@ def whole_share(share: RunShare, name: str) -> RunAnswer:
     return whole
 
 
-def _stranded_groups(share: RunShare) -> list[WaitingGroup]:
+def _unplaceable_groups(share: RunShare) -> list[WaitingGroup]:
     """Groups the tasks that no node can run by category: those of one category lack the same resources."""
-    stranded, work = share.stranded, share.work
+    unplaceable, work = share.unplaceable, share.work
     found: dict[int, WaitingGroup] = {}
-    for task in islice((task for task in range(len(work)) if task in stranded), len(stranded)):
+    for task in islice((task for task in range(len(work)) if task in unplaceable), len(unplaceable)):
         group = found.get(work.category[task])
         if group is None:
-            example = _why_stranded(share, task)
+            example = _why_unplaceable(share, task)
             group = found[work.category[task]] = WaitingGroup(example.cause, 0, example)
         group.count += 1
     return list(found.values())
 
 
-def why_by_books(
+def explain_from_store(
     store: Store, info: RunInfo, nodes: Mapping[int, NodeInfo], task: int, here: Answer | None, first: str
 ) -> TaskReply:
     """Explains any task of a run; `here` is the explanation of this agent's share, if it has the task.

@@ -1,7 +1,6 @@
 """Fault injection for tests of whole clusters: messages of an agent are lost, duplicated or delayed, by a seed.
 
-`SHOAL_TROUBLE="SEED LOSS DOUBLE LATE [FIRST]"` in the environment of an agent; LOSS, DOUBLE and LATE are fractions
-of
+`SHOAL_TROUBLE="SEED LOSS DOUBLE LATE [FIRST]"` in the environment of an agent; LOSS, DOUBLE and LATE are fractions of
 all messages. Of the first FIRST messages to each other agent half are lost.
 """
 
@@ -22,7 +21,7 @@ LOSS_OF_FIRST = 0.5
 class FaultInjector:
     """Wraps the messenger of an agent."""
 
-    def __init__(self, post: Any, text: str) -> None:
+    def __init__(self, messenger: Any, text: str) -> None:
         try:
             seed, loss, double, late, *first = text.split()
             (self._first,) = map(int, first or ("0",))
@@ -30,7 +29,7 @@ class FaultInjector:
             self._loss, self._double, self._late = float(loss), float(double), float(late)
         except ValueError:
             raise InputError(f"{VARIABLE}={text!r} is not 'SEED LOSS DOUBLE LATE [FIRST]'") from None
-        self._post = post
+        self._messenger = messenger
         self._held: list[tuple[float, str, Any]] = []
         self._sent: Counter[str] = Counter()
         """Number of messages sent to each address."""
@@ -41,11 +40,11 @@ class FaultInjector:
         if draw < (LOSS_OF_FIRST if self._sent[address] <= self._first else self._loss):
             return
         if draw < self._loss + self._double:
-            self._post.send(address, message)
+            self._messenger.send(address, message)
         elif draw < self._loss + self._double + self._late:
             self._held.append((time.monotonic() + self._random.uniform(0.0, LATEST_SECONDS), address, message))
             return
-        self._post.send(address, message)
+        self._messenger.send(address, message)
 
     def flush(self) -> None:
         """Flushes; also sends delayed messages that are due."""
@@ -54,8 +53,8 @@ class FaultInjector:
         if due:
             self._held = [held for held in self._held if held[0] > now]
             for _, address, message in due:
-                self._post.send(address, message)
-        self._post.flush()
+                self._messenger.send(address, message)
+        self._messenger.flush()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._post, name)
+        return getattr(self._messenger, name)

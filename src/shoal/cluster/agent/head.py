@@ -1,8 +1,6 @@
-"""The head agent of a cluster: serves the store where there is no Redis, and replies to clients while there is no
-node.
+"""The head agent of a cluster: serves the store where there is no Redis, and replies to clients while there is no node.
 
-The head runs no tasks. With Redis, nothing depends on it. Without, agents wait for it while it is down; a head that
-is
+The head runs no tasks. With Redis, nothing depends on it. Without, agents wait for it while it is down; a head that is
 restarted on the same path and port restores everything that it has confirmed.
 """
 
@@ -44,17 +42,17 @@ class HeadAgent:
 
     def __init__(
         self,
-        post: Messenger[WireMessage],
-        books: ClusterStores,
+        messenger: Messenger[WireMessage],
+        stores: ClusterStores,
         server: StoreServer | None,
-        depot: NodeCache,
+        node_cache: NodeCache,
         publish: Callable[[list[str]], None] = lambda addresses: None,
     ) -> None:
         """`publish` records the addresses where clients get replies while the head is down."""
-        self.post, self.books, self.server = post, books, server
+        self.messenger, self.stores, self.server = messenger, stores, server
         self._publish = publish
         self.clock = AgentClock()
-        self.desk = RequestHandler(self, post, books, depot, keeps_sources=True)
+        self.request_handler = RequestHandler(self, messenger, stores, node_cache, keeps_sources=True)
         self.leaving = False
         self._next_look = 0.0
         self._known: set[str] = set()
@@ -65,29 +63,29 @@ class HeadAgent:
     def serve(self) -> None:
         """Runs the loop until the head is stopped."""
         self.wakeup = Wakeup(SIGNALS)
-        for descriptor in self.post.fds():
+        for descriptor in self.messenger.fds():
             self.wakeup.add(descriptor)
         try:
             synced = 0.0
             while not self.leaving:
                 self.wakeup.wait(TICK_SECONDS)
                 self.leaving = self.leaving or bool(self.wakeup.signals)
-                self.desk.serve(self.clock())
+                self.request_handler.serve(self.clock())
                 if self.server is not None and self.clock() >= synced + TICK_SECONDS:
                     self.server.sync()
                     synced = self.clock()
                 if self.clock() >= self._next_look:
                     self._look()
-                self.post.flush()
+                self.messenger.flush()
         finally:
             self.wakeup.close()
-            self.desk.depot.close()
-            self.post.close(linger=0.5)
+            self.request_handler.node_cache.close()
+            self.messenger.close(linger=0.5)
 
     def _look(self) -> None:
         """Writes to a run's log that it has no nodes, for the clients that follow it; no agent could do that."""
         self._next_look = self.clock() + LOOK_SECONDS
-        directory = self.books.directory
+        directory = self.stores.directory
         try:
             self._forget_departed({node.address for node in directory.nodes().values()})
             run = next((each.run for each in directory.runs() if each.state != "ended"), None)
@@ -95,7 +93,7 @@ class HeadAgent:
             if run is None or any(number not in lost for number in directory.nodes()):
                 self._abandoned = None
             elif self._abandoned != run:
-                self.books.open(run).note(encode(LogEntry(-1, 0, "note", "", "head", message=NOBODY_THERE)))
+                self.stores.open(run).note(encode(LogEntry(-1, 0, "note", "", "head", message=NOBODY_THERE)))
                 self._abandoned = run
         except ShoalError:
             pass  # the store is unreachable; every agent that needs it notices
@@ -103,8 +101,8 @@ class HeadAgent:
     def _forget_departed(self, there: set[str]) -> None:
         """Drops messages that are queued for nodes that have left."""
         for address in self._known - there:
-            self.post.forget(address)
-        if there != self._known and self.books.outlive_head:
+            self.messenger.forget(address)
+        if there != self._known and self.stores.outlive_head:
             self._publish(sorted(there))
         self._known = there
 
@@ -116,12 +114,12 @@ class HeadAgent:
 
     def runs_changed(self) -> None:
         """Notifies the agents, which would notice only with their next heartbeat."""
-        for node in self.books.directory.nodes().values():
-            self.post.send(node.address, RunsChangedEvent())
+        for node in self.stores.directory.nodes().values():
+            self.messenger.send(node.address, RunsChangedEvent())
 
     def unwanted(self, run: str, tasks: list[int]) -> None:
-        for node in self.books.directory.nodes().values():
-            self.post.send(node.address, TasksUnwantedEvent(run, tasks))
+        for node in self.stores.directory.nodes().values():
+            self.messenger.send(node.address, TasksUnwantedEvent(run, tasks))
 
     def explain(self, run: str, task: int) -> Answer | None:
         return None

@@ -1,8 +1,6 @@
-"""The heartbeat of a node: its status (queues, running tasks, transfers), clock offset, and idleness beside busy
-peers.
+"""The heartbeat of a node: its status (queues, running tasks, transfers), clock offset, and idleness beside busy peers.
 
-The status is computed once a second from values that exist anyway, so starting and ending tasks costs nothing
-extra.
+The status is computed once a second from values that exist anyway, so starting and ending tasks costs nothing extra.
 Counters cover all runs of the node; a reader that wants those of one run subtracts the values from before it.
 """
 
@@ -65,14 +63,14 @@ class Heartbeats:
         """Returns the node's status; `calls`: Python calls that run here, `fetched`: bytes of files that were
         fetched."""
         now = self._clock()
-        held = calls + (len(share.member.broker.state) if share is not None else 0)
+        held = calls + (len(share.scheduler.broker.state) if share is not None else 0)
         if held:
             self._idle_since = now
         stolen, pushed, files, hits, hit_bytes = self._grown(share)
         queues = _queues(share) if share is not None else {"running": calls, "held": calls}
         return ClusterNodeFacts(
             idle_seconds=None if held else now - self._idle_since,
-            draining=draining or (share is not None and share.member.broker.draining),
+            draining=draining or (share is not None and share.scheduler.broker.draining),
             ahead=ahead,
             fetched=fetched,
             memory=memory,
@@ -90,7 +88,7 @@ class Heartbeats:
     def _grown(self, share: RunShare | None) -> tuple[int, int, int, int, int]:
         if share is None:
             return self._before
-        parcels, reads = share.member.parcels, share.goods.reads if share.goods is not None else None
+        parcels, reads = share.scheduler.parcels, share.task_files.reads if share.task_files is not None else None
         stolen, pushed, files, hits, hit_bytes = self._before
         stolen, pushed = stolen + parcels.stolen, pushed + parcels.pushed
         if reads is None:
@@ -100,9 +98,9 @@ class Heartbeats:
 
 def _queues(share: RunShare) -> dict[str, Any]:
     """Returns the numbers of tasks in a share by state, and the resources of the running ones."""
-    broker, tiers = share.member.broker, share.member.tiers
+    broker, tiers = share.scheduler.broker, share.scheduler.tiers
     own, running = len(tiers.local), len(broker.running)
-    fetching = share.goods.coming() if share.goods is not None else 0
+    fetching = share.task_files.coming() if share.task_files is not None else 0
     # Tasks of one bundle run one after another, in the same place.
     places = {bundle.place: task for task, bundle in broker.running.items()}
     elastic = sum(broker.lanes[broker.running[task].lane].elastic for task in places.values())
@@ -116,11 +114,11 @@ def _queues(share: RunShare) -> dict[str, Any]:
         "shared": len(tiers) - own,
         "local": own,
         "held": len(broker.state),
-        "throttle": share.limiting.words(),
+        "throttle": share.node_throttle.words(),
         "run": share.run,
         "places": len(places),
         "fetching": fetching,
-        "resting": max(0, len(broker.state) - running - len(tiers)) + len(share.stranded),
+        "resting": max(0, len(broker.state) - running - len(tiers)) + len(share.unplaceable),
         "cores_held": min(contract.total[at], held + elastic * FRACTION) if at is not None else 0,
         "doing": tuple(names.most_common(MOST_NAMED)),
         "lanes": tuple(sorted({broker.origin(lane) for lane in tiers.shared.lanes()})[:MOST_LANES]),
@@ -139,8 +137,8 @@ TOLERATED = 2.0
 
 
 def ahead(before: float, after: float, theirs: float) -> float:
-    """Returns the seconds by which the local clock is ahead of one that showed `theirs` between `before` and
-    `after`; 0 if negligible."""
+    """Returns the seconds by which the local clock is ahead of one that showed `theirs` between `before` and `after`; 0
+    if negligible."""
     found = (before + after) / 2 - theirs
     return found if abs(found) > TOLERATED + (after - before) / 2 else 0.0
 

@@ -1,7 +1,6 @@
 """Messages between agents, clients and viewers. Each of them may be lost, and is then sent again.
 
-`MAY_ASK` lists what each role may send; the role follows from the sender's key. The agent that handles the messages
-is
+`MAY_ASK` lists what each role may send; the role follows from the sender's key. The agent that handles the messages is
 in `shoal.cluster.agent.agent`.
 """
 

@@ -1,7 +1,6 @@
 """The file cache of one node, with its data listener and its fetches, and the token of all data listeners.
 
-All data listeners of a cluster have the same token, derived from the secret that its agents share. Clients receive
-it
+All data listeners of a cluster have the same token, derived from the secret that its agents share. Clients receive it
 over the wire, viewers do not.
 """
 

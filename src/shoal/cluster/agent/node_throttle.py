@@ -1,8 +1,7 @@
-"""The throttle of one node's share in a run: limits concurrent tasks as on a single machine, and writes to the
-run's log.
+"""The throttle of one node's share in a run: limits concurrent tasks as on a single machine, and writes to the run's
+log.
 
-Usage profiles measured by nodes of the same size are kept in the run's store, so that a node that joins later
-starts
+Usage profiles measured by nodes of the same size are kept in the run's store, so that a node that joins later starts
 with them. Memory is not sized on a cluster: a category gets so many concurrent tasks that all would fit with the
 largest memory seen.
 """

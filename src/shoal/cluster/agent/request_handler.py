@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from shoal.cluster.agent.explain_source import served_first, standings, whole_run, why_by_books
+from shoal.cluster.agent.explain_source import explain_from_store, served_first, standings, whole_run
 from shoal.cluster.agent.messages import (
     MAY_ASK,
     NO_RUN,
@@ -99,24 +99,24 @@ class RequestHandler:
     def __init__(
         self,
         owner: RequestHandlerOwner,
-        post: Messenger[WireMessage],
-        books: ClusterStores,
-        depot: NodeCache,
+        messenger: Messenger[WireMessage],
+        stores: ClusterStores,
+        node_cache: NodeCache,
         *,
         keeps_sources: bool,
     ) -> None:
         """`keeps_sources`: clients' input files are kept in this node's cache, for all agents."""
-        self.owner, self.post, self.books, self.depot = owner, post, books, depot
+        self.owner, self.messenger, self.stores, self.node_cache = owner, messenger, stores, node_cache
         self._keeps_sources = keeps_sources
         self._submissions = Submissions()
-        self.farm: CallServer | None = None
+        self.call_server: CallServer | None = None
         """Runs the Python calls of clients; the head has none."""
         self._read: dict[str, Store] = {}
         """Run stores that were opened for requests, the latest last; each may be a connection."""
 
     def serve(self, now: float) -> None:
         """Handles all messages that have arrived."""
-        for received in self.post.receive():
+        for received in self.messenger.receive():
             self._take(received, now)
 
     def _take(self, received: Received[WireMessage], now: float) -> None:
@@ -130,16 +130,16 @@ class RequestHandler:
                 continue  # a reply to a request that this agent has not sent
             if answer is not None:
                 try:
-                    self.post.answer(received.route, answer)
+                    self.messenger.answer(received.route, answer)
                 except BadFrame as error:
-                    self.post.answer(received.route, RefusedReply(str(error)))
+                    self.messenger.answer(received.route, RefusedReply(str(error)))
 
     def _answered(self, message: WireMessage, route: Route, now: float) -> WireMessage | None:
         try:
-            if isinstance(message, CallsRequest) and self.farm is not None:
-                return self.farm.hear(message, route)
-            if isinstance(message, EndCallsCommand) and self.farm is not None:
-                return self.farm.end_client(message.client)
+            if isinstance(message, CallsRequest) and self.call_server is not None:
+                return self.call_server.hear(message, route)
+            if isinstance(message, EndCallsCommand) and self.call_server is not None:
+                return self.call_server.end_client(message.client)
             return self._answer(message, now)
         except (ShoalError, msgspec.MsgspecError) as error:
             return RefusedReply(str(error), isinstance(error, IncompleteError))
@@ -155,7 +155,7 @@ class RequestHandler:
                 if self._info_of(run) is None:  # the request may have been sent twice
                     self._bring(run, decode_about(about))
             case SourcePart(run, file, at, data, size, checksum, executable):
-                self.depot.take(object_name(run, file, SOURCE), at, data, size, checksum, executable)
+                self.node_cache.take(object_name(run, file, SOURCE), at, data, size, checksum, executable)
             case FilesRequest(run, files):
                 return self._files(run, files)
             case LogRequest(run, start):
@@ -165,22 +165,22 @@ class RequestHandler:
             case TaskStatesRequest(run, tasks):
                 return standings(self._known(run)[0], tasks)
             case RunExplainRequest(run):
-                gone = self.books.directory.expired()
-                first = served_first(self.books.directory.runs(), run)
+                gone = self.stores.directory.expired()
+                first = served_first(self.stores.directory.runs(), run)
                 return whole_run(self._known(run)[0], lambda: self.owner.explain_run(run), gone, first)
             case CancelCommand(run, tasks):
                 self._cancel(run, tasks)
             case ForgetCommand(run):
                 self._forget(run)
             case ClusterRequest():
-                directory = self.books.directory
+                directory = self.stores.directory
                 notes = {number: read_note(note) for number, note in directory.notes().items()}
                 runs = [self._told(run) for run in directory.runs()]
-                return ClusterReply(directory.nodes(), runs, notes, self.books.outlive_head)
+                return ClusterReply(directory.nodes(), runs, notes, self.stores.outlive_head)
             case CallServersRequest():
-                return CallServersReply(self.books.directory.nodes())
+                return CallServersReply(self.stores.directory.nodes())
             case MemoryRequest():
-                return MemoryReply(memory_places(self.books.directory), self.depot.token)
+                return MemoryReply(memory_places(self.stores.directory), self.node_cache.token)
             case StopCommand(at_once):
                 self.owner.leave(at_once=at_once)
             case _:
@@ -193,39 +193,39 @@ class RequestHandler:
                 raise InputError(
                     "this agent does not keep clients' files", remedy="send them to the head of the cluster"
                 )
-            about = msgspec.structs.replace(about, origin=self.depot.address)
+            about = msgspec.structs.replace(about, origin=self.node_cache.address)
         if about.order not in ORDERS:
             raise InputError(f"there is no order {about.order!r}")
         policy_named(about.policy)
         if about.to not in (ONE, ALL):
             parse_label(about.to, "where the first tasks go")
-        self._submissions.bring(run, about, self.books, self._has_source)
-        self.books.directory.submit(run, encode(about))
+        self._submissions.bring(run, about, self.stores, self._has_source)
+        self.stores.directory.submit(run, encode(about))
         self.owner.runs_changed()
 
     def _has_source(self, run: str, file: int) -> bool:
-        return self.depot.cache.has(object_name(run, file, SOURCE))
+        return self.node_cache.cache.has(object_name(run, file, SOURCE))
 
     def _files(self, run: str, files: list[int]) -> FilesReply:
         """Returns the locations of files, for a client that downloads them."""
-        store, nodes = self._store_of(run), self.books.directory.nodes()
+        store, nodes = self._store_of(run), self.stores.directory.nodes()
         told = []
         for file in files:
             made = store.about_of(file)
             places = [nodes[node].data for node in store.copies(file) if node in nodes]
             told.append(StagedFileFacts(made or b"", places))
-        return FilesReply(told, self.depot.token, self.depot.encrypted)
+        return FilesReply(told, self.node_cache.token, self.node_cache.encrypted)
 
     def _store_of(self, run: str) -> Store:
         """Returns a store for reading a run, separate from that of a share."""
-        store = self._read.pop(run, None) or self.books.open(run)
+        store = self._read.pop(run, None) or self.stores.open(run)
         self._read[run] = store
         if len(self._read) > MOST_READ:
             self._read.pop(next(iter(self._read))).close()
         return store
 
     def _info_of(self, run: str) -> RunInfo | None:
-        return next((each for each in self.books.directory.runs() if each.run == run), None)
+        return next((each for each in self.stores.directory.runs() if each.run == run), None)
 
     def _entries(self, run: str, start: int) -> LogReply:
         info = self._info_of(run)
@@ -267,10 +267,10 @@ class RequestHandler:
     def _why(self, run: str, task: int) -> TaskReply:
         """Explains why a task does not run, as far as this agent knows."""
         store, info = self._known(run)
-        directory = self.books.directory
+        directory = self.stores.directory
         gone = directory.expired()
         nodes = {number: node for number, node in directory.nodes().items() if number not in gone}
-        return why_by_books(
+        return explain_from_store(
             store, info, nodes, task, self.owner.explain(run, task), served_first(directory.runs(), run)
         )
 
@@ -284,7 +284,7 @@ class RequestHandler:
             held += store.cancel(some)
         self.owner.unwanted(run, held)
         if not store.left:
-            self.books.directory.end(run, "cancelled")
+            self.stores.directory.end(run, "cancelled")
             self.owner.runs_changed()
 
     def end_given_up(self, run: str, name: str, why: str) -> None:
@@ -293,7 +293,7 @@ class RequestHandler:
             self._store_of(run).note(encode(LogEntry(-1, 0, "note", "", name, message=why)))
         except LOST:
             self._drop(run)
-        self.books.directory.end(run, "cancelled")
+        self.stores.directory.end(run, "cancelled")
         self.owner.runs_changed()
 
     def _forget(self, run: str) -> None:
@@ -303,8 +303,9 @@ class RequestHandler:
                 self._store_of(run).forget()
             except LOST:
                 pass
-            self.books.directory.forget(run)
-            self.depot.keep_only([*(each.run for each in self.books.directory.runs()), *self._submissions.under_way()])
+            self.stores.directory.forget(run)
+            listed = [each.run for each in self.stores.directory.runs()]
+            self.node_cache.keep_only([*listed, *self._submissions.under_way()])
             self.owner.runs_changed()
         self._drop(run)
 

@@ -1,8 +1,7 @@
-"""Descriptions of a run for its agents: common options, task specifications in chunks, and entries of the run's
-log. Pure.
+"""Descriptions of a run for its agents: common options, task specifications in chunks, and entries of the run's log.
+Pure.
 
-Task specifications travel in chunks. An agent reads a chunk when it starts the first of its tasks, so no process
-holds
+Task specifications travel in chunks. An agent reads a chunk when it starts the first of its tasks, so no process holds
 a million commands in memory. Results travel back as entries of the run's log.
 """
 
@@ -45,8 +44,8 @@ class RunDescription(msgspec.Struct, frozen=True):
     client: str = ""
     """The submitting client, for viewers."""
     to: str = ONE
-    """Where the first tasks go: to `one` node, from which others steal; distributed over `all`, or over those with
-    a label."""
+    """Where the first tasks go: to `one` node, from which others steal; distributed over `all`, or over those with a
+    label."""
     throttle: str = "contract"
     """What limits the concurrent tasks of a node besides their declared resources."""
     workflow: str = ""
@@ -106,7 +105,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
     """Checksum of each output file: identifies its version where it stays on nodes."""
 
 
-_deeds = file_names.Decoder(list[TaskSpec])
+_task_specs = file_names.Decoder(list[TaskSpec])
 _entry = file_names.Decoder(LogEntry)
 _about = file_names.Decoder(RunDescription)
 encode = file_names.encode
@@ -115,12 +114,12 @@ decode_about = _about.decode
 
 
 def chunk_name(number: int) -> str:
-    return f"deeds:{number}"
+    return f"task_specs:{number}"
 
 
-def chunks(deeds: Iterable[TaskSpec]) -> Iterator[tuple[str, bytes]]:
+def chunks(task_specs: Iterable[TaskSpec]) -> Iterator[tuple[str, bytes]]:
     """Yields name and bytes of each chunk."""
-    source = iter(deeds)
+    source = iter(task_specs)
     number = 0
     while chunk := list(islice(source, CHUNK)):
         yield chunk_name(number), encode(chunk)
@@ -141,7 +140,7 @@ class TaskSpecs:
             data = self._read(chunk_name(number))
             if data is None:
                 raise RunError("the store no longer has the task specifications of this run")
-            chunk = _deeds.decode(data)
+            chunk = _task_specs.decode(data)
             if len(self._kept) >= KEPT_CHUNKS:
                 del self._kept[next(iter(self._kept))]
         self._kept[number] = chunk

@@ -135,8 +135,8 @@ class LocalTransport:
 def check_version(access: Access) -> None:
     """Raises `VersionError` if the other agents use another version of the protocol.
 
-    With the head's store every agent detects that when it joins. With Redis none would, so an agent is asked. If
-    none replies now, no agent runs, and their version does not matter yet.
+    With the head's store every agent detects that when it joins. With Redis none would, so an agent is asked. If none
+    replies now, no agent runs, and their version does not matter yet.
     """
     if access.store is None:
         return
@@ -149,7 +149,7 @@ def check_version(access: Access) -> None:
             pass
 
 
-def books_of(access: Access) -> ClusterStores:
+def stores_of(access: Access) -> ClusterStores:
     """Returns the stores of a cluster, as its agents reach them."""
     if access.store is not None:
         return RedisStores(access.store, access.cluster)
@@ -159,7 +159,7 @@ def books_of(access: Access) -> ClusterStores:
 PATIENCE = 600.0
 """Seconds after which an incomplete submission is dropped."""
 MOST_BYTES = 4 << 30
-SUMMARY, DEEDS = "summary", "deeds:"
+SUMMARY, TASK_SPECS = "summary", "task_specs:"
 
 _decode_summary = msgspec.msgpack.Decoder(ColumnsSummary).decode
 
@@ -206,7 +206,7 @@ class Submissions:
         return list(self._arriving)
 
     def bring(
-        self, run: str, about: RunDescription, books: ClusterStores, has_source: Callable[[str, int], bool]
+        self, run: str, about: RunDescription, stores: ClusterStores, has_source: Callable[[str, int], bool]
     ) -> None:
         """Creates the run: all pieces have arrived."""
         arriving = self._arriving.pop(run, None)
@@ -223,11 +223,11 @@ class Submissions:
             _look_for_sources(run, work, pieces, has_source)
         try:
             # an agent that received the run before may have ended before it listed the run in the directory
-            books.open(run).forget()
+            stores.open(run).forget()
         except InputError:
             pass  # there is none, as expected
-        kept = {name: data for name, data in pieces.items() if name.startswith(DEEDS) or name == SOURCES}
-        books.bring(run, work, kept, managed=about.managed)
+        kept = {name: data for name, data in pieces.items() if name.startswith(TASK_SPECS) or name == SOURCES}
+        stores.bring(run, work, kept, managed=about.managed)
 
 
 def _look_for_sources(run: str, work: Work, pieces: dict[str, bytes], has_source: Callable[[str, int], bool]) -> None:

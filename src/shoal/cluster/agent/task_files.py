@@ -1,13 +1,11 @@
-"""Files of a run on a node without a shared file system: fetches inputs before a task starts, keeps outputs
-afterwards.
+"""Files of a run on a node without a shared file system: fetches inputs before a task starts, keeps outputs afterwards.
 
 Every attempt has a directory of its own. Inputs are linked into it from the node's cache. Outputs of a successful
 attempt are moved to the cache, and only then does the store record that they are here. The client has uploaded the
 workflow's input files to the head.
 
-A version of a file is an object in the cache. Its name contains run, file and attempt, so a file that was made
-again
-is another object. The store records the version (`FileVersion`) with the result to which it belongs.
+A version of a file is an object in the cache. Its name contains run, file and attempt, so a file that was made again is
+another object. The store records the version (`FileVersion`) with the result to which it belongs.
 """
 
 from __future__ import annotations
@@ -214,7 +212,7 @@ class TaskFiles:
             else:
                 missing[name], lacking[name] = file, made
         if not missing:
-            self._furnished(task, pinned)
+            self._inputs_ready(task, pinned)
             return True
         absent = sum(made.size for made in lacking.values())
         need = absent + sum(self._cache.size(name) for name in pinned)
@@ -256,8 +254,8 @@ class TaskFiles:
         self._fetcher.fetch(name, [grant for grant in found if grant is not None], made.size, made.checksum)
 
     def arrived(self) -> tuple[list[tuple[int, int]], list[tuple[int, int, NoRoomError | None]]]:
-        """Returns tasks with their attempts: those that can start now, and those for which an input is not
-        available or has no room here."""
+        """Returns tasks with their attempts: those that can start now, and those for which an input is not available or
+        has no room here."""
         ready: list[tuple[int, int]] = []
         failed: list[tuple[int, int, NoRoomError | None]] = []
         for fetched in self._fetcher.finished():
@@ -276,8 +274,8 @@ class TaskFiles:
         return ready, failed
 
     def _report_absent(self, file: int, fetched: Fetched) -> None:
-        """Records that nodes do not have a file that the store expects there. If the last copy is gone, the store
-        has the file made again."""
+        """Records that nodes do not have a file that the store expects there. If the last copy is gone, the store has
+        the file made again."""
         if not any(
             trouble.cause in (FetchFailureCause.ABSENT, FetchFailureCause.CORRUPT) for trouble in fetched.troubles
         ):
@@ -309,7 +307,7 @@ class TaskFiles:
             del wanted.missing[fetched.name]
             if not wanted.missing:
                 del self._wanted[task]
-                self._furnished(task, wanted.pinned)
+                self._inputs_ready(task, wanted.pinned)
                 ready.append((task, wanted.attempt))
         else:
             is_full = any(trouble.cause is FetchFailureCause.FULL for trouble in fetched.troubles)
@@ -325,7 +323,7 @@ class TaskFiles:
             wanted.need, wanted.need if others else min(wanted.need - 1, here + self._cache.free_bytes())
         )
 
-    def _furnished(self, task: int, pinned: list[str]) -> None:
+    def _inputs_ready(self, task: int, pinned: list[str]) -> None:
         """All inputs of a task are here, and are pinned for it."""
         self._pins[task] = pinned
         for name in pinned:
@@ -358,34 +356,34 @@ class TaskFiles:
     # ---- directory of an attempt
     # -----------------------------------------------------------------------------------
 
-    def furnish(self, task: int, attempt: int, deed: TaskSpec) -> tuple[str, str | None]:
+    def prepare_directory(self, task: int, attempt: int, spec: TaskSpec) -> tuple[str, str | None]:
         """Makes a directory with all inputs of a task; also returns why that failed, or None."""
         folder = os.path.join(self._sandboxes, f"{task}.{attempt}")
         try:
             remove_quietly(folder)
             os.makedirs(folder)
-            for name, where in zip(self._pins[task], self._places(task, deed), strict=True):
+            for name, where in zip(self._pins[task], self._places(task, spec), strict=True):
                 target = os.path.join(folder, where)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 self._cache.link(name, target)
-            for where in deed.outputs:
+            for where in spec.outputs:
                 os.makedirs(os.path.dirname(os.path.join(folder, where)), exist_ok=True)
         except (OSError, ShoalError) as error:
             return folder, f"cannot prepare its directory: {error}"
         return folder, None
 
-    def _places(self, task: int, deed: TaskSpec) -> list[str]:
+    def _places(self, task: int, spec: TaskSpec) -> list[str]:
         """Paths of the pinned inputs of a task, in that order."""
-        where = dict(zip(self._work.inputs_of(task), deed.inputs, strict=True))
+        where = dict(zip(self._work.inputs_of(task), spec.inputs, strict=True))
         return [where[int(name.rsplit("/", 2)[1])] for name in self._pins[task]]
 
     def collect(
-        self, task: int, attempt: int, deed: TaskSpec, seconds: float
+        self, task: int, attempt: int, spec: TaskSpec, seconds: float
     ) -> tuple[list[tuple[int, int, bytes]], str | None]:
         """Moves a task's outputs to the cache: file, bytes and version of each; or the reason why one is missing."""
         folder = os.path.join(self._sandboxes, f"{task}.{attempt}")
         found: list[tuple[int, int, bytes]] = []
-        for file, where in zip(self._work.outputs_of(task), deed.outputs, strict=True):
+        for file, where in zip(self._work.outputs_of(task), spec.outputs, strict=True):
             path = os.path.join(folder, where)
             if os.path.isdir(path):
                 return [], f"{where!r} is a directory, which cannot be sent between nodes without a shared file system"

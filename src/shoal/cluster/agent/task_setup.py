@@ -52,9 +52,9 @@ class TaskSetup:
 
     """The current directory is the workflow's directory, if nodes share a file system."""
 
-    def __init__(self, run: str, about: RunDescription, profiles: Sequence[Profile], deeds: TaskSpecs) -> None:
+    def __init__(self, run: str, about: RunDescription, profiles: Sequence[Profile], task_specs: TaskSpecs) -> None:
         self._run, self._about, self._base = run, about, about.base
-        self._deeds = deeds
+        self._task_specs = task_specs
         profiles = [restored(profile, Profile) for profile in profiles]
         self._circumstances = [circumstances_of(profile) for profile in profiles]
         self._profiles = profiles
@@ -74,22 +74,22 @@ class TaskSetup:
     def read_output_from(self, path: str) -> None:
         self._output_path = path
 
-    def _command(self, deed: TaskSpec, category: int, base: str) -> bytes:
-        """Returns the launcher's command. The description of a call is named relative to `base`, in case the task
-        runs elsewhere."""
-        if not deed.value:
-            return os.fsencode(deed.command)
-        words = [sys.executable, "-m", "shoal.execution.calls.call_main", deed.command, deed.value]
+    def _command(self, spec: TaskSpec, category: int, base: str) -> bytes:
+        """Returns the launcher's command. The description of a call is named relative to `base`, in case the task runs
+        elsewhere."""
+        if not spec.value:
+            return os.fsencode(spec.command)
+        words = [sys.executable, "-m", "shoal.execution.calls.call_main", spec.command, spec.value]
         if self._profiles[category].directory:
             words.append(base)
         return os.fsencode(shlex.join(words))
 
-    def _shell_of(self, deed: TaskSpec, category: int) -> bytes:
+    def _shell_of(self, spec: TaskSpec, category: int) -> bytes:
         """Returns the shell of a category; the user's choice applies to their commands, not to Python calls."""
-        if deed.value:
+        if spec.value:
             return b""
         shell = self._profiles[category].shell
-        if self._may_lack_bash and lacks_bash(shell, deed.command):
+        if self._may_lack_bash and lacks_bash(shell, spec.command):
             self._may_lack_bash = False
             self.notes.append(NO_BASH)
         return self._shell[category]
@@ -99,47 +99,47 @@ class TaskSetup:
         if self._given_up and os.path.exists(self._given_up):
             raise GivenUpError(_given_up_sentence(self._run, self._about))
 
-    def deed(self, task: int) -> TaskSpec:
-        return self._deeds.of(task)
+    def spec(self, task: int) -> TaskSpec:
+        return self._task_specs.of(task)
 
     def order_in(self, folder: str, task: int, attempt: int, category: int) -> Order:
         """Returns the launcher order to run a task in a directory of its own."""
-        deed = self._deeds.of(task)
+        spec = self._task_specs.of(task)
         limit, variables, directory = self._circumstances[category]
         place = os.path.join(os.fsencode(folder), directory)
         if directory and not os.path.isabs(directory):
             with suppress(OSError):  # otherwise the launcher reports that it cannot change to the directory
                 os.makedirs(place, exist_ok=True)  # the task's inputs and outputs may all be elsewhere
-        circumstances = (limit, variables, place, self._memory[category], self._shell_of(deed, category))
-        plain = (task, attempt, self._command(deed, category, folder), *circumstances)
+        circumstances = (limit, variables, place, self._memory[category], self._shell_of(spec, category))
+        plain = (task, attempt, self._command(spec, category, folder), *circumstances)
         disk = self._disk[category]
         if not disk:
             return plain
-        paths = b"".join(os.fsencode(os.path.join(folder, name)) + b"\0" for name in deed.outputs)
+        paths = b"".join(os.fsencode(os.path.join(folder, name)) + b"\0" for name in spec.outputs)
         return (*plain, disk, paths)
 
     def order(self, task: int, attempt: int, category: int) -> tuple[Order, str | None]:
         """Returns the launcher order, and why the task cannot be started, or None."""
         self.refuse_given_up()
-        deed = self._deeds.of(task)
-        obstacle = self._make_room(deed, is_first=attempt == 1)
+        spec = self._task_specs.of(task)
+        obstacle = self._make_room(spec, is_first=attempt == 1)
         if obstacle is not None:
             return NOTHING, obstacle
-        shell = self._shell_of(deed, category)
+        shell = self._shell_of(spec, category)
         circumstances = (*self._circumstances[category], self._memory[category], shell)
-        plain = (task, attempt, self._command(deed, category, self._base), *circumstances)
+        plain = (task, attempt, self._command(spec, category, self._base), *circumstances)
         disk = self._disk[category]
         if not disk:
             return plain, None
-        paths = b"".join(os.fsencode(os.path.join(self._base, name)) + b"\0" for name in deed.outputs)
+        paths = b"".join(os.fsencode(os.path.join(self._base, name)) + b"\0" for name in spec.outputs)
         return (*plain, disk, paths), None
 
-    def _make_room(self, deed: TaskSpec, *, is_first: bool) -> str | None:
-        """Removes the outputs of earlier attempts. Files from before the run are in the client's backup. A file
-        that has appeared since then is kept if no node has attempted the task before; otherwise it is half-made by
-        an earlier attempt."""
+    def _make_room(self, spec: TaskSpec, *, is_first: bool) -> str | None:
+        """Removes the outputs of earlier attempts. Files from before the run are in the client's backup. A file that
+        has appeared since then is kept if no node has attempted the task before; otherwise it is half-made by an
+        earlier attempt."""
         befores = None
-        for at, name in enumerate(deed.outputs):
+        for at, name in enumerate(spec.outputs):
             parent = os.path.dirname(name)
             try:
                 if parent not in self._made:
@@ -147,10 +147,10 @@ class TaskSetup:
                     self._made.add(parent)
                 if not is_there(name):
                     continue
-                if name == deed.value:
+                if name == spec.value:
                     os.unlink(name)
                     continue
-                befores = befores or _befores(deed)
+                befores = befores or _befores(spec)
                 before = befores[at]
                 if not is_first:
                     self._asides.take_away(before)
@@ -163,17 +163,17 @@ class TaskSetup:
 
     def has_half_made(self, task: int) -> bool:
         """Whether half-made files may stand under the names of the task's outputs."""
-        return any(is_there(name) for name in self._deeds.of(task).outputs)
+        return any(is_there(name) for name in self._task_specs.of(task).outputs)
 
     def take_away(self, task: int) -> str:
         """Moves the half-made outputs of a failed attempt to `partial`; returns a message with the new path."""
         self.refuse_given_up()  # the files may belong to a later run
-        deed = self._deeds.of(task)
+        spec = self._task_specs.of(task)
         places = []
-        for before in _befores(deed):
+        for before in _befores(spec):
             name = os.fsdecode(before.path)
             try:
-                if name == deed.value:
+                if name == spec.value:
                     os.unlink(name)
                 else:
                     places += [*self._asides.take_away(before).values()][:1]
@@ -185,13 +185,13 @@ class TaskSetup:
         return f"its partial outputs are kept as {places[0]}{more}" if places else ""
 
     def look(self, task: int) -> tuple[tuple[Seen, ...], bytes, str | None]:
-        """Returns the state of each output as the task left it, with listings for the ledger, and a message about
-        the first missing output, or None. The client may look later, when other programs have changed the files."""
-        deed = self._deeds.of(task)
+        """Returns the state of each output as the task left it, with listings for the ledger, and a message about the
+        first missing output, or None. The client may look later, when other programs have changed the files."""
+        spec = self._task_specs.of(task)
         found: list[Seen] = []
         listings: dict[int, Listing] = {}
         befores = None
-        for at, name in enumerate(deed.outputs):
+        for at, name in enumerate(spec.outputs):
             try:
                 is_plain = stat.S_ISREG(os.lstat(name).st_mode)
             except OSError:
@@ -200,7 +200,7 @@ class TaskSetup:
             if is_plain:
                 pair = signature(name, by_content=False)
             else:
-                befores = befores or _befores(deed)
+                befores = befores or _befores(spec)
                 pair, listing = _look_closely(name, befores[at])
             if pair is None:
                 return (), b"", f"exit status 0, but it did not make {name!r}"
@@ -229,10 +229,10 @@ class TaskSetup:
 _decode_befores = msgspec.msgpack.Decoder(list[OutputBefore]).decode
 
 
-def _befores(deed: TaskSpec) -> list[OutputBefore]:
+def _befores(spec: TaskSpec) -> list[OutputBefore]:
     """Returns what remains under the name of each output of a task."""
-    told = _decode_befores(deed.before) if deed.before else []
-    return told + [OutputBefore(os.fsencode(name)) for name in deed.outputs[len(told) :]]
+    told = _decode_befores(spec.before) if spec.before else []
+    return told + [OutputBefore(os.fsencode(name)) for name in spec.outputs[len(told) :]]
 
 
 def _look_closely(name: str, before: OutputBefore) -> tuple[tuple[int, int] | None, Listing]:

@@ -59,7 +59,6 @@ class UnplaceableTasks:
 
 
 def waiting_sentence(profile: Profile, nodes: Iterable[Resources]) -> str | None:
-    """Returns the message about tasks that none of these nodes can run; the client shows the same before
-    submission."""
+    """Returns the message about tasks that none of these nodes can run; the client shows the same before submission."""
     reason = unmet(profile.resources, nodes)
     return f"{reason}: tasks of the category {profile.category!r} wait for one" if reason else None

@@ -1,11 +1,9 @@
 """Job servers: run a flow with a scheduler on one or several runtime systems, and serve callbacks of its tasks.
 
-`simple` uses one runtime system, `several_locations` one per location, `with_transfer_costs` moves tasks to the
-memory
+`simple` uses one runtime system, `several_locations` one per location, `with_transfer_costs` moves tasks to the memory
 ranges that they need. Tasks may call functions that the job server registers (`shoal.runtime.call`).
 
-The loop runs in the caller's thread; another thread detects lost agents. A resource manager is used only under the
-lock
+The loop runs in the caller's thread; another thread detects lost agents. A resource manager is used only under the lock
 of its runtime system, and its notifications are handled before any other event.
 """
 
@@ -91,7 +89,7 @@ class CallbackServer:
         """Protects the descriptor that wakes the thread."""
         self._is_closed = False
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="shoal-driver-call")
-        self._thread = threading.Thread(target=self._run, name="shoal-driver-desk", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="shoal-driver-callback_server", daemon=True)
         self._thread.start()
 
     def driver_for(self, task: str) -> bytes:
@@ -252,8 +250,8 @@ Invocation = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 class RankSender:
     """Sends tasks to the agents of one runtime system."""
 
-    def __init__(self, runtime: RuntimeSystem, desk: CallbackServer, directory: str) -> None:
-        self._runtime, self._desk, self._directory = runtime, desk, directory
+    def __init__(self, runtime: RuntimeSystem, callback_server: CallbackServer, directory: str) -> None:
+        self._runtime, self._callback_server, self._directory = runtime, callback_server, directory
         self._executors: list[Executor] = []
         """The last executor knows all agents; earlier ones may have calls in flight."""
         self._views: dict[tuple[object, ...], ConfiguredExecutor] = {}
@@ -276,7 +274,7 @@ class RankSender:
             variables = dict(environment_of(rank.places, gpus=self._knows_devices(rank)))
             variables |= dict(rank.environment) | {"SHOAL_ADDRESSES": ",".join(addresses)} | dict(profile.environment)
             cpus = sorted({cpu for each in rank.places for cpu in each.cpus})
-            seat = Seat(variables, tuple(cpus), self._desk.driver_for(key), place)
+            seat = Seat(variables, tuple(cpus), self._callback_server.driver_for(key), place)
             futures.append(view.submit(wrapped, seat, arguments, keywords))
         return futures
 
@@ -333,8 +331,8 @@ class RankSender:
 
 
 def invocation(task: Task, way: str, directory: str) -> Invocation:
-    """Returns what to call for a task: a function of a net, one of its implementations, a command, or a function of
-    a graph."""
+    """Returns what to call for a task: a function of a net, one of its implementations, a command, or a function of a
+    graph."""
     spec = task.transition
     place = os.path.join(directory, spec.profile.directory or "")
     if spec.command is not None:
@@ -375,8 +373,7 @@ class _Attempt:
             future.cancel()
 
     def is_over(self) -> bool:
-        """Whether all of its processes have ended; `wait` counts a cancelled call only when its worker has ended
-        it."""
+        """Whether all of its processes have ended; `wait` counts a cancelled call only when its worker has ended it."""
         return not wait(self.futures, timeout=0).not_done
 
 
@@ -403,7 +400,7 @@ class JobServer:
         self._told: deque[ManagerEvents] = deque()
         self._attempts: dict[tuple[int, int], _Attempt] = {}
         self._senders: dict[str, RankSender] = {}
-        self._desk: CallbackServer | None = None
+        self._callback_server: CallbackServer | None = None
         self._ended = threading.Event()
         self._is_stopped = False
 
@@ -412,13 +409,13 @@ class JobServer:
     def run(self) -> Any:
         """Runs the workflow to its end and returns its result; `RunError` if a failure left it without a result."""
         first = next(iter(self._runtimes.values()))
-        self._desk = CallbackServer(self._functions, first.own_address)
+        self._callback_server = CallbackServer(self._functions, first.own_address)
         watch = threading.Thread(target=self._watch, name="shoal-runtime-watch", daemon=True)
         has_ended = False
         self._errands.open()
         try:
             for location, runtime in self._runtimes.items():
-                self._senders[location] = RankSender(runtime, self._desk, self._directory)
+                self._senders[location] = RankSender(runtime, self._callback_server, self._directory)
                 runtime.hear(self.scheduler.run, partial(self._hear, location))
             watch.start()
             self._loop()
@@ -431,8 +428,8 @@ class JobServer:
     def do(self, action: Callable[[], object]) -> None:
         """Applies an action to the flow between two events, such as putting a token; callable from any thread.
 
-        While the server runs, this waits for the action and raises its error. An action from before `run` that
-        fails becomes one of the `problems`, and the rest of the workflow continues.
+        While the server runs, this waits for the action and raises its error. An action from before `run` that fails
+        becomes one of the `problems`, and the rest of the workflow continues.
         """
         self._errands.ask(action)
 
@@ -541,8 +538,8 @@ class JobServer:
     def _conclude(self, key: tuple[int, int]) -> Event:
         """All calls of an attempt have ended."""
         attempt = self._attempts.pop(key)
-        assert self._desk is not None
-        self._desk.forget(self._name_of(key))
+        assert self._callback_server is not None
+        self._callback_server.forget(self._name_of(key))
         if attempt.problem is not None:
             if isinstance(attempt.problem, CallError) and self._is_lost(attempt):
                 return StoppedEvent(*key)
@@ -580,8 +577,8 @@ class JobServer:
                 runtime.tell(runtime.steward.depart(self.scheduler.run))
             if location in self._senders:
                 self._senders[location].close(at_once=at_once)
-        assert self._desk is not None
-        self._desk.close()
+        assert self._callback_server is not None
+        self._callback_server.close()
 
 
 # ---- constructors of the usual job servers

@@ -1,10 +1,8 @@
 """The runtime system: agents on machines, and a resource manager that knows the resources of these machines.
 
-`bootstrap` starts agents, `add` registers the resources of an agent with the resource manager, `host_to_resource`
-lists them by host. `look` detects lost agents, removes their resources from the manager, and notifies the holders
-of
-those resources. `shoal.cluster` starts and ends the processes, `shoal.cluster.job_servers.job_server` uses the
-resources.
+`bootstrap` starts agents, `add` registers the resources of an agent with the resource manager, `host_to_resource` lists
+them by host. `look` detects lost agents, removes their resources from the manager, and notifies the holders of those
+resources. `shoal.cluster` starts and ends the processes, `shoal.cluster.job_servers.job_server` uses the resources.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from shoal.cluster.agent.messages import make_codec
 from shoal.cluster.home import MAIN, ClusterHome, GroupRecord
 from shoal.cluster.messaging.access import Access, read
 from shoal.cluster.messaging.caller import Caller
-from shoal.cluster.nodes.groups import let_go, standings_of, starter_of, told
+from shoal.cluster.nodes.groups import drain_nodes, standings_of, starter_of, told
 from shoal.cluster.nodes.machine import (
     LOOPBACK,
     host_of,
@@ -99,8 +97,8 @@ def _group(name: str, hosts: int | Sequence[str], how: Strategy) -> tuple[GroupR
 
 
 def _own_address(group: GroupRecord) -> str:
-    """Returns the address where the head listens, so that these agents reach it; a batch system does not name its
-    hosts in advance."""
+    """Returns the address where the head listens, so that these agents reach it; a batch system does not name its hosts
+    in advance."""
     if group.kind == "local":
         return LOOPBACK
     if group.kind == "slurm":
@@ -159,8 +157,7 @@ class RuntimeSystem:
     def bootstrap(self, hosts: int | Sequence[str], strategy: str | Strategy = "local") -> list[str]:
         """Starts an agent on each of these hosts, or that many agents on any host; returns their ids.
 
-        A `local` agent runs on this machine, whatever the name of its host. For `ssh` a host is `NAME` or `NAME
-        COUNT`.
+        A `local` agent runs on this machine, whatever the name of its host. For `ssh` a host is `NAME` or `NAME COUNT`.
         """
         how = Strategy(strategy) if isinstance(strategy, str) else strategy
         found, is_new = start_agents(self.home, hosts, how, store=self._store, say=self._say)
@@ -186,7 +183,7 @@ class RuntimeSystem:
             for group in started.groups:
                 going = [handle for handle in group.nodes if handle.name in ids]
                 if going:
-                    group.leaving += let_go(self.access, starter_of(self.home, group), going)
+                    group.leaving += drain_nodes(self.access, starter_of(self.home, group), going)
                     group.nodes = [handle for handle in group.nodes if handle not in going]
             self.home.write_started(started)
         with self.lock:
@@ -228,9 +225,9 @@ class RuntimeSystem:
     def add(self, node: str, part: MachinePart | None = None) -> dict[str, str]:
         """Registers the resources of an agent: those that it offers, or a described part of a machine.
 
-        Returns the address of the agent for each resource. Waits for an agent that has not joined yet. An agent
-        reports how many processors and GPUs it offers, but not which. So nothing is pinned there, and no GPU is
-        named to tasks, unless its parts are described or discovered.
+        Returns the address of the agent for each resource. Waits for an agent that has not joined yet. An agent reports
+        how many processors and GPUs it offers, but not which. So nothing is pinned there, and no GPU is named to tasks,
+        unless its parts are described or discovered.
         """
         info = self._joined(node)
         planted = part or part_of(node, info)

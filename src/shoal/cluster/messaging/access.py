@@ -1,7 +1,6 @@
 """Access files: the role of their holder in a cluster, the keys of its agents, and the addresses of its agents.
 
-A cluster has a pair of CURVE keys for all its agents, and one pair for each role of their callers. The user who
-starts
+A cluster has a pair of CURVE keys for all its agents, and one pair for each role of their callers. The user who starts
 the cluster gets all keys; others get a copy narrowed to their role. The role of a caller follows from its key, so
 editing a narrowed file cannot extend it.
 

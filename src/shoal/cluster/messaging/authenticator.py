@@ -1,12 +1,9 @@
 """Authenticates callers: sockets with CURVE on both ends, and the ZAP handler that maps a caller's key to its role.
 
-libzmq asks the handler over an in-process socket (ZAP, RFC 27) before a connection carries its first message. The
-reply
-names the caller's role, which libzmq attaches to every message of that connection, so no message can forge it.
-pyzmq's
-own authenticator needs an event loop or a thread and knows no roles. This one runs in the loop of the messenger
-that
-it protects. The domain is enforced: without a reply, no connection is accepted.
+libzmq asks the handler over an in-process socket (ZAP, RFC 27) before a connection carries its first message. The reply
+names the caller's role, which libzmq attaches to every message of that connection, so no message can forge it. pyzmq's
+own authenticator needs an event loop or a thread and knows no roles. This one runs in the loop of the messenger that it
+protects. The domain is enforced: without a reply, no connection is accepted.
 """
 
 from __future__ import annotations
@@ -26,8 +23,8 @@ _DOMAIN = b"shoal"
 _WAITING_ENVELOPES = 16
 """High-water mark of each connection, in both directions."""
 _SILENCE_SECONDS = 20
-"""Seconds after which the system closes a connection whose peer acknowledges nothing. libzmq's heartbeats are
-not used: version 4.3.5 aborts the whole process when a connection is lost whose queue is full."""
+"""Seconds after which the system closes a connection whose peer acknowledges nothing. libzmq's heartbeats are not used:
+version 4.3.5 aborts the whole process when a connection is lost whose queue is full."""
 _HANDSHAKE_MS = 5_000
 """Milliseconds after which a connection without a completed handshake is closed."""
 _BACKLOG = 1024

@@ -1,9 +1,7 @@
-"""Synchronous requests from commands to a cluster: finds an agent that replies, sends the request, explains
-failures.
+"""Synchronous requests from commands to a cluster: finds an agent that replies, sends the request, explains failures.
 
 All contacts of the access file are tried at once, and the first agent that accepts the key gets the request. CURVE
-meets a wrong key with silence, so the sockets' monitors are read: they distinguish an agent that rejects the key
-from a
+meets a wrong key with silence, so the sockets' monitors are read: they distinguish an agent that rejects the key from a
 host without an agent. After a failure the next request searches for an agent again. When no contact replies soon,
 further agents are tried: the spare ones of the access file, and those that the caller has learned of.
 """
@@ -139,8 +137,7 @@ class Caller(Generic[M]):
         return next(self.listen(message, timeout))
 
     def listen(self, message: M, timeout: float | None = None) -> Iterator[M]:
-        """Sends a request and yields every message of every reply; `timeout` bounds the silence before each of
-        them.
+        """Sends a request and yields every message of every reply; `timeout` bounds the silence before each of them.
 
         The request is sent when the first message is requested.
         """
@@ -155,8 +152,8 @@ class Caller(Generic[M]):
             yield from self._answer(line, serial, timeout)
 
     def _answer(self, line: _Line, serial: int, timeout: float | None) -> list[M]:
-        """Returns the messages of the next envelope with this serial; others are late, or belong to a stream that
-        was left."""
+        """Returns the messages of the next envelope with this serial; others are late, or belong to a stream that was
+        left."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             ready = _poll([line.socket, line.monitor], deadline)
@@ -218,8 +215,8 @@ class Caller(Generic[M]):
         raise _nobody(contacts, refusing)
 
     def _race(self, contacts: Sequence[str], deadline: float, spare: Sequence[str]) -> tuple[_Line | None, list[str]]:
-        """Returns the first connection that opens, or none, and the contacts that rejected the key; `spare` join
-        when the contacts are slow."""
+        """Returns the first connection that opens, or none, and the contacts that rejected the key; `spare` join when
+        the contacts are slow."""
         lines: list[_Line] = []
         winner: _Line | None = None
         waiting = list(contacts)

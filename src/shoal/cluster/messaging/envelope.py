@@ -1,9 +1,7 @@
 """Wire frames: an envelope with some messages of one sender, as bytes, and a queue of packed messages. Pure.
 
-A frame is a msgpack array `[version, cluster, sender, serial, messages]`. The first four fields keep their meaning
-and
-position in all future versions, so that peers of different versions can at least report the difference; the
-messages
+A frame is a msgpack array `[version, cluster, sender, serial, messages]`. The first four fields keep their meaning and
+position in all future versions, so that peers of different versions can at least report the difference; the messages
 are decoded only after the version was checked. They are tagged structs of types that the user of this module lists.
 Nothing else comes out of a frame: no code, no pickles, no classes chosen by the sender.
 
@@ -21,8 +19,8 @@ import msgspec
 from shoal.errors import ShoalError
 
 VERSION = 1
-"""Protocol version. It increases when a message changes its meaning or loses a field; added fields with defaults
-need no new version."""
+"""Protocol version. It increases when a message changes its meaning or loses a field; added fields with defaults need
+no new version."""
 
 FRAME_LIMIT_BYTES = 16 * 1024 * 1024
 HEADER_BYTES = 1024

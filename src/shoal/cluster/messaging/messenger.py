@@ -1,13 +1,10 @@
 """The messenger of an agent: sends and receives all messages of the agent without blocking, over ZeroMQ sockets.
 
-One bound socket receives from all callers; a connecting socket per peer is made when the first message is sent
-there.
-The loop of the owner is: poll `fds()`, `receive()`, act, `flush()`. What was sent during a turn leaves at its end
-as
+One bound socket receives from all callers; a connecting socket per peer is made when the first message is sent there.
+The loop of the owner is: poll `fds()`, `receive()`, act, `flush()`. What was sent during a turn leaves at its end as
 one envelope per receiver. Any message may be lost: for an unreachable receiver, only a bounded outbox is kept.
 
-The role of a sender follows from its key (`shoal.cluster.messaging.authenticator`). The owner decides what a role
-may
+The role of a sender follows from its key (`shoal.cluster.messaging.authenticator`). The owner decides what a role may
 send, and what messages mean. Invalid frames are counted and dropped.
 """
 
@@ -140,8 +137,8 @@ ENVELOPE_BYTES = 1024 * 1024
 """An envelope is larger only if it contains a single larger message."""
 OUTBOX_BYTES = 16 * 1024 * 1024
 RENEWAL = 10.0
-"""Seconds after which the connection to a peer that takes no messages is replaced: libzmq stops to reconnect after
-some failures."""
+"""Seconds after which the connection to a peer that takes no messages is replaced: libzmq stops to reconnect after some
+failures."""
 _READABLE, _WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
 
 
@@ -207,8 +204,8 @@ class Messenger(Generic[M]):
         outbox_bytes: int = OUTBOX_BYTES,
         renewal: float = RENEWAL,
     ) -> None:
-        """`bind` with port 0 takes any free port. A context can be shared only with sockets that need no keys of
-        their own."""
+        """`bind` with port 0 takes any free port. A context can be shared only with sockets that need no keys of their
+        own."""
         access.server_pair()  # fails before anything is opened
         access.pair(Role.WORKER)
         self._access = access

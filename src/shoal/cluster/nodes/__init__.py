@@ -1,2 +1,2 @@
-"""Start of nodes: as local processes, over SSH or by Slurm; and the factories that decide how many nodes there
-should be."""
+"""Start of nodes: as local processes, over SSH or by Slurm; and the factories that decide how many nodes there should
+be."""

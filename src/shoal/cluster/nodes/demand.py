@@ -1,10 +1,9 @@
 """Demand for nodes: which ready tasks the nodes of a group could run, and which group counts them. Pure.
 
-Demand is counted by category (`CategoryDemand`) and compared with what a node of a group offers (`Ability`): as
-seen on
+Demand is counted by category (`CategoryDemand`) and compared with what a node of a group offers (`Ability`): as seen on
 its nodes, or before that as configured. An unknown resource does not exclude a task: the first node shows what it
-offers. A task that fits several groups counts for the first one that will really take it (`Pot`), so two factories
-never start nodes for the same tasks.
+offers. A task that fits several groups counts for the first one that will really take it (`UncountedTasks`), so two
+factories never start nodes for the same tasks.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ def ability_of_node(resources: Resources, labels: Mapping[str, str]) -> Ability:
 def expected_ability(
     kind: str, group: str, agent: Sequence[str], options: Sequence[str], labels: Sequence[str], seen: Resources | None
 ) -> Ability:
-    """Returns the ability of the group's next node: like existing ones, else from the arguments with which it will
-    be started."""
+    """Returns the ability of the group's next node: like existing ones, else from the arguments with which it will be
+    started."""
     said = _declared(agent)
     known = dict(pair for pair in map(label_of, [*said.pop("label", []), *labels]))
     known[GROUP] = group
@@ -127,7 +126,7 @@ class DemandShare(msgspec.Struct, frozen=True):
     at_once: float
 
 
-class Pot:
+class UncountedTasks:
     """The queued tasks, distributed to groups one after the other."""
 
     def __init__(
@@ -141,8 +140,8 @@ class Pot:
             self._set_off(ability, count)
 
     def _set_off(self, ability: Ability, count: int) -> None:
-        """Subtracts the running tasks of a node from the ready ones. Which tasks they are is unknown, so it
-        subtracts proportionally from all categories that the node could run."""
+        """Subtracts the running tasks of a node from the ready ones. Which tasks they are is unknown, so it subtracts
+        proportionally from all categories that the node could run."""
         fitting = self._fitting(ability)
         total = sum(self._waiting[at] for at in fitting)
         part = min(1.0, count / total) if total else 0.0

@@ -1,13 +1,9 @@
 """The factory: decides how many nodes there should be. Grows with the queue, shrinks when nodes are idle. Pure.
 
-`Factory.decide` takes the state of queue and nodes at a given time and returns actions; the caller submits, drains
-and
-cancels. It limits growth in four ways: no more nodes than would be busy for as long as they take to start, only a
-few
-submissions at once, none for a while after failed starts, and none if earlier nodes stayed idle under the same
-queue.
-`PollInterval` decides when the batch system is asked again. Whether a task may still start on a node whose time
-ends is
+`Factory.decide` takes the state of queue and nodes at a given time and returns actions; the caller submits, drains and
+cancels. It limits growth in four ways: no more nodes than would be busy for as long as they take to start, only a few
+submissions at once, none for a while after failed starts, and none if earlier nodes stayed idle under the same queue.
+`PollInterval` decides when the batch system is asked again. Whether a task may still start on a node whose time ends is
 decided in `shoal.core.policies.retry`.
 """
 
@@ -159,8 +155,8 @@ class Factory:
         return max(bounds.minimum, min(bounds.maximum, usable))
 
     def reach(self, now: float, queue: QueueLength, nodes: Sequence[FactoryNode]) -> float:
-        """Returns how many of the queued tasks the nodes of this factory will soon take, so that no other group
-        counts them.
+        """Returns how many of the queued tasks the nodes of this factory will soon take, so that no other group counts
+        them.
 
         Requested nodes count, unless starts are held back or the batch system lets them wait for long.
         """
@@ -182,8 +178,8 @@ class Factory:
         return node.ends_at is not None and node.ends_at - now < self.bounds.start_seconds
 
     def _growth_helps(self, now: float, useful: Sequence[FactoryNode]) -> bool:
-        """Whether more nodes would help: not while a node stays idle beside queued tasks, nor under a queue that
-        left others idle."""
+        """Whether more nodes would help: not while a node stays idle beside queued tasks, nor under a queue that left
+        others idle."""
         settled = min(self.bounds.start_seconds, self.bounds.idle_seconds)
         idle = any(node.idle_since is not None and now - node.idle_since >= settled for node in useful)
         return self._idle_under is None and not idle

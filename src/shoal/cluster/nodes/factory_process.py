@@ -1,8 +1,6 @@
-"""The factory process of a cluster: reads the demand from the cluster's store, and starts and ends nodes of all
-groups.
+"""The factory process of a cluster: reads the demand from the cluster's store, and starts and ends nodes of all groups.
 
-`shoal.cluster.nodes.factory` decides for each group. This module collects the state, with one request to the
-cluster
+`shoal.cluster.nodes.factory` decides for each group. This module collects the state, with one request to the cluster
 and one to each batch system for all groups, and carries out the decisions. The record of started nodes is in the
 cluster's directory, under its lock, so a process that was killed is simply restarted.
 """
@@ -22,7 +20,7 @@ import msgspec
 
 from shoal.cluster.agent.messages import ClusterReply, ClusterRunFacts, WireMessage, make_codec
 from shoal.cluster.agent.run_description import decode_entry
-from shoal.cluster.agent.run_store import books_of
+from shoal.cluster.agent.run_store import stores_of
 from shoal.cluster.home import ClusterHome, ClusterRecord, GroupRecord
 from shoal.cluster.messaging.access import Access, read
 from shoal.cluster.messaging.caller import Caller
@@ -30,7 +28,7 @@ from shoal.cluster.nodes.demand import (
     Ability,
     CategoryDemand,
     DemandShare,
-    Pot,
+    UncountedTasks,
     ability_of_node,
     expected_ability,
     most_of,
@@ -46,7 +44,7 @@ from shoal.cluster.nodes.factory import (
     QueueLength,
     SubmitNodes,
 )
-from shoal.cluster.nodes.groups import ask_to_end, forget_closed, standings_of, starter_of, strike_off, told
+from shoal.cluster.nodes.groups import ask_to_end, drop_ended, forget_closed, standings_of, starter_of, told
 from shoal.cluster.nodes.ssh import SshStarter
 from shoal.cluster.nodes.starters import Handle, LocalHandle, NodePhase, NodeStatus, NotAnsweringError, Starter
 from shoal.cluster.stores.redis import RedisStore
@@ -182,8 +180,7 @@ def ready_by_category(standings: bytes, category: Sequence[int], categories: int
 
 
 FIND_SECONDS = 2 * LEASE
-"""While tasks wait, no node counts as idle before this time: the tasks of a lost node are free only after its
-lease."""
+"""While tasks wait, no node counts as idle before this time: the tasks of a lost node are free only after its lease."""
 
 
 class GroupFactory:
@@ -203,7 +200,7 @@ class GroupFactory:
 
     def notice(self, group: GroupRecord, found: ClusterReply) -> bool:
         """Takes the nodes that have joined and their resources; returns whether a node that had joined is gone."""
-        ours = {handle.name for handle in group.everybody}
+        ours = {handle.name for handle in group.all_nodes}
         here = [node for node in found.nodes.values() if node.labels.get("node", "") in ours]
         names = {node.labels["node"] for node in here}
         if here:
@@ -215,13 +212,13 @@ class GroupFactory:
 
     def learn(self, group: GroupRecord, standings: Mapping[Handle, NodeStatus], now: float) -> None:
         """Takes the starter's report on the nodes, and drops those that have ended from the record."""
-        self._standings = {handle: standings.get(handle, NodeStatus(NodePhase.WAITING)) for handle in group.everybody}
+        self._standings = {handle: standings.get(handle, NodeStatus(NodePhase.WAITING)) for handle in group.all_nodes}
         for handle, standing in self._standings.items():
             if standing.phase is NodePhase.RUNNING:
                 self._running_since.setdefault(handle.name, now)
             elif standing.phase is NodePhase.ENDED:
                 self._ended(handle, standing, now)
-        strike_off(group, self._standings)
+        drop_ended(group, self._standings)
 
     def _ended(self, handle: Handle, standing: NodeStatus, now: float) -> None:
         self._running_since.pop(handle.name, None)
@@ -236,7 +233,7 @@ class GroupFactory:
 
     # ---- actions -------------------------------------------------------------------------------------------------
 
-    def tend(
+    def act(
         self, group: GroupRecord, starter: Starter, access: Access, found: ClusterReply, share: DemandShare, now: float
     ) -> tuple[bool, float]:
         """Carries out the factory's decisions; returns whether there were any, and how many of the queued tasks the
@@ -258,7 +255,7 @@ class GroupFactory:
     def _nodes(self, group: GroupRecord, found: ClusterReply, now: float, queue: QueueLength) -> list[FactoryNode]:
         numbers = {node.labels.get("node", ""): number for number, node in found.nodes.items()}
         nodes = []
-        for handle in group.everybody:
+        for handle in group.all_nodes:
             standing = self._standings.get(handle, NodeStatus(NodePhase.WAITING))
             number = numbers.get(handle.name)
             phase, idle_since, ends_at, draining = standing.phase, None, standing.ends_at, handle in group.leaving
@@ -289,7 +286,7 @@ class GroupFactory:
         if isinstance(action, SubmitNodes):
             self._submit(action.count, group, starter, queue, now)
             return
-        (handle,) = [each for each in group.everybody if each.name == action.node]
+        (handle,) = [each for each in group.all_nodes if each.name == action.node]
         if isinstance(action, DrainNode) and _drain(access, handle, found.nodes):
             group.nodes.remove(handle)
             group.leaving.append(handle)
@@ -299,7 +296,7 @@ class GroupFactory:
             self.say(f"node {handle.name} is surplus or has never joined, and is cancelled")
 
     def _submit(self, count: int, group: GroupRecord, starter: Starter, queue: QueueLength, now: float) -> None:
-        begun = starter.start(count, group.everybody)
+        begun = starter.start(count, group.all_nodes)
         group.nodes += begun.handles
         if begun.handles:
             asked = f"requesting {len(begun.handles)} more"
@@ -366,7 +363,7 @@ class FactoryProcess:
         try:
             found = told(caller)
         except InputError as error:
-            self._complain(f"the cluster does not reply: {error.message}")
+            self._report_problem(f"the cluster does not reply: {error.message}")
             return self.home.read_started().head is not None
         self._complained = ""
         demands = self.backlog.demands(found)
@@ -385,12 +382,12 @@ class FactoryProcess:
                 self.home.write_started(started)
         return True
 
-    def _complain(self, words: str) -> None:
+    def _report_problem(self, words: str) -> None:
         if words != self._complained:
             self._complained = words
             self.say(words)
 
-    def _tender(self, group: GroupRecord) -> GroupFactory:
+    def _factory_of(self, group: GroupRecord) -> GroupFactory:
         def say(words: str) -> None:
             self.say(f"group {group.name}: {words}")
 
@@ -401,7 +398,7 @@ class FactoryProcess:
         now = self.now()
         looked_after = [group for group in started.groups if group.bounds is not None or group.closing]
         for group in looked_after:
-            if self._tender(group).notice(group, found) and group.kind != "local":
+            if self._factory_of(group).notice(group, found) and group.kind != "local":
                 self.pace.hurry(now)  # a node is gone
         elsewhere = self.pace.due(now)
         asked = [group for group in looked_after if group.kind == "local" or elsewhere]
@@ -414,9 +411,9 @@ class FactoryProcess:
             self._last = seen
         for group in asked:
             if group.name in silent:
-                self._tender(group).say_once(silent[group.name])
+                self._factory_of(group).say_once(silent[group.name])
             else:
-                self._tender(group).learn(group, standings, now)
+                self._factory_of(group).learn(group, standings, now)
         forget_closed(started)
         return silent
 
@@ -428,7 +425,7 @@ class FactoryProcess:
         groups = [group for group in started.groups if group.bounds is not None]
         abilities = [ability_of(group) for group in groups]
         running = running_on(found)
-        pot = Pot(demands, running.values(), abilities)
+        pot = UncountedTasks(demands, running.values(), abilities)
         kept = {number for group in groups for number in present_of(group, found)}
         for number, (ability, count) in running.items():
             if number not in kept and not found.notes[number].draining:
@@ -436,13 +433,13 @@ class FactoryProcess:
         for group, ability in zip(groups, abilities, strict=True):
             if group.name not in silent:
                 count = sum(running[number][1] for number in present_of(group, found) if number in running)
-                pot.take(ability, self._tend(group, access, found, pot.share(ability, count)))
+                pot.take(ability, self._act_on_group(group, access, found, pot.share(ability, count)))
 
-    def _tend(self, group: GroupRecord, access: Access, found: ClusterReply, share: DemandShare) -> float:
+    def _act_on_group(self, group: GroupRecord, access: Access, found: ClusterReply, share: DemandShare) -> float:
         """Runs the factory of a group; returns how many of the queued tasks it takes."""
-        tender, now = self._tender(group), self.now()
+        tender, now = self._factory_of(group), self.now()
         try:
-            acted, taken = tender.tend(group, starter_of(self.home, group), access, found, share, now)
+            acted, taken = tender.act(group, starter_of(self.home, group), access, found, share, now)
         except NotAnsweringError as error:
             tender.say_once(str(error))
             return 0.0
@@ -462,7 +459,7 @@ def running_on(found: ClusterReply) -> dict[int, tuple[Ability, int]]:
 
 def present_of(group: GroupRecord, found: ClusterReply) -> list[int]:
     """Returns the numbers of the group's current nodes."""
-    names = {handle.name for handle in group.everybody}
+    names = {handle.name for handle in group.all_nodes}
     return [number for number, node in found.nodes.items() if node.labels.get("node", "") in names]
 
 
@@ -476,7 +473,7 @@ def keep(home: ClusterHome) -> None:
     def say(words: str) -> None:
         print(time.strftime("%F %T"), words, flush=True)
 
-    keeper = FactoryProcess(home, Backlog(lambda: books_of(access), time.monotonic), say)
+    keeper = FactoryProcess(home, Backlog(lambda: stores_of(access), time.monotonic), say)
     say("factory started")
     with Caller(access, make_codec()) as caller:
         while keeper.turn(caller) and not enough.wait(ROUND_SECONDS):

@@ -66,7 +66,7 @@ def standings_of(
     standings: dict[Handle, NodeStatus] = {}
     silent: dict[str, str] = {}
     for some in together.values():
-        handles = [each for group in some for each in (group.everybody if wanted is None else wanted[group.name])]
+        handles = [each for group in some for each in (group.all_nodes if wanted is None else wanted[group.name])]
         if not handles:
             continue
         try:
@@ -81,7 +81,7 @@ def are_gone(standings: Mapping[Handle, NodeStatus], handles: Iterable[Handle]) 
     return all(handle in standings and standings[handle].phase is NodePhase.ENDED for handle in handles)
 
 
-def strike_off(group: GroupRecord, standings: Mapping[Handle, NodeStatus]) -> None:
+def drop_ended(group: GroupRecord, standings: Mapping[Handle, NodeStatus]) -> None:
     """Drops the nodes of a group that have ended, and marks those that are ending as leaving."""
     ending = [each for each in group.nodes if each in standings and standings[each].is_ending]
     group.nodes = [each for each in group.nodes if each not in ending and not are_gone(standings, [each])]
@@ -91,12 +91,12 @@ def strike_off(group: GroupRecord, standings: Mapping[Handle, NodeStatus]) -> No
 def forget_closed(started: ClusterRecord) -> None:
     """Drops removed groups whose nodes have ended."""
     for group in started.groups:
-        if group.closing and not group.everybody:
-            leave_hosts(group)
-    started.groups = [group for group in started.groups if group.everybody or not group.closing]
+        if group.closing and not group.all_nodes:
+            clean_hosts(group)
+    started.groups = [group for group in started.groups if group.all_nodes or not group.closing]
 
 
-def leave_hosts(group: GroupRecord) -> None:
+def clean_hosts(group: GroupRecord) -> None:
     """Deletes the files that were copied to the hosts of a group."""
     if group.lodgings:
         from shoal.cluster.nodes.remote_setup import clear_hosts
@@ -114,7 +114,7 @@ def told(caller: Caller[WireMessage], timeout: float = 30.0) -> ClusterReply:
     return answer
 
 
-def let_go(access: Access, starter: Starter, handles: Sequence[Handle]) -> list[Handle]:
+def drain_nodes(access: Access, starter: Starter, handles: Sequence[Handle]) -> list[Handle]:
     """Asks nodes to end when their running tasks have ended; nodes whose agent has not joined are ended at once."""
     try:
         with Caller(access, make_codec()) as caller:
@@ -123,19 +123,19 @@ def let_go(access: Access, starter: Starter, handles: Sequence[Handle]) -> list[
         nodes = {}
     address_of = {node.labels.get("node", ""): node.address for node in nodes.values()}
     leaving: list[Handle] = []
-    deaf: list[Handle] = []
+    unreachable: list[Handle] = []
     for handle in handles:
         address = address_of.get(handle.name)
         heard = address is not None and ask_to_end(access, address, at_once=False)
-        (leaving if heard else deaf).append(handle)
-    if deaf:
-        starter.stop(deaf)
+        (leaving if heard else unreachable).append(handle)
+    if unreachable:
+        starter.stop(unreachable)
     return leaving
 
 
 def ask_to_end(access: Access, address: str, *, at_once: bool) -> bool:
-    """Asks one agent to end; returns whether it has received the request. With `at_once` the wait is short, since
-    the starter then ends the node. Otherwise the agent may be busy with tasks, and gets more time to reply."""
+    """Asks one agent to end; returns whether it has received the request. With `at_once` the wait is short, since the
+    starter then ends the node. Otherwise the agent may be busy with tasks, and gets more time to reply."""
     patience, answer = (2.0, 5.0) if at_once else (10.0, 20.0)
     try:
         with Caller(access.at([address]), make_codec(), patience=patience) as caller:

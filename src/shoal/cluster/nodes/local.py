@@ -1,8 +1,6 @@
-"""Nodes as local processes, each the leader of a session of its own, so that they outlive the command that starts
-them.
+"""Nodes as local processes, each the leader of a session of its own, so that they outlive the command that starts them.
 
-A process is signalled only if pid, start time and boot id match its handle, or if its environment contains the
-node's
+A process is signalled only if pid, start time and boot id match its handle, or if its environment contains the node's
 name. An agent ends its own children; `stop` also ends what an agent that was killed has left behind.
 """
 

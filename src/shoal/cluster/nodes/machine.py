@@ -35,8 +35,8 @@ def this_machine(directory: str, groups: str = _GROUPS, own_groups: str = "/proc
 
 
 def shares_of_machine(words: Sequence[str], count: int) -> list[str]:
-    """Returns options for each of `count` agents on this machine, which divide its cores and memory equally, unless
-    the user's arguments state them."""
+    """Returns options for each of `count` agents on this machine, which divide its cores and memory equally, unless the
+    user's arguments state them."""
     machine, count = this_machine(os.getcwd()), max(1, count)
     found = []
     if not any(word.startswith("--cores") for word in words):

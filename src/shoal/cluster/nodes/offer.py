@@ -1,10 +1,8 @@
 """What a node offers to a cluster: resources, the end of its time, and labels. Pure.
 
-Sources, in this order: the command line; `CORES`, `MEMORY`, `DISK` and `GPUS` in the environment; the allocation of
-the
+Sources, in this order: the command line; `CORES`, `MEMORY`, `DISK` and `GPUS` in the environment; the allocation of the
 batch job; the machine (read by `shoal.cluster.nodes.machine`). Detected amounts never exceed the allocation, the
-affinity
-mask and the control group. Declared amounts are accepted, with a warning if the machine has less.
+affinity mask and the control group. Declared amounts are accepted, with a warning if the machine has less.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Remote setup of hosts: checks whether the same Shoal runs there, and otherwise copies the package and its
-libraries.
+"""Remote setup of hosts: checks whether the same Shoal runs there, and otherwise copies the package and its libraries.
 
-First the same path is tried: with a shared file system, or on machines that are set up alike, nothing is to be
-done.
-Otherwise the package and the libraries that it imports are sent as one archive, named by its content and unpacked
-once
-per machine. It is an archive rather than a wheel: building a wheel needs tools and installing one needs the
-network,
-and neither is certain, while the files that run here are at hand. The host needs a Python of the same version.
-Commands run over SSH (`shoal.cluster.nodes.ssh`) or Slurm. Nodes on this machine need no setup.
+First the same path is tried: with a shared file system, or on machines that are set up alike, nothing is to be done.
+Otherwise the package and the libraries that it imports are sent as one archive, named by its content and unpacked once
+per machine. It is an archive rather than a wheel: building a wheel needs tools and installing one needs the network,
+and neither is certain, while the files that run here are at hand. The host needs a Python of the same version. Commands
+run over SSH (`shoal.cluster.nodes.ssh`) or Slurm. Nodes on this machine need no setup.
 """
 
 from __future__ import annotations
@@ -39,8 +35,8 @@ from shoal.cluster.nodes.starters import RemoteSetup
 from shoal.errors import InputError
 
 LIBRARIES = ("msgspec", "cloudpickle", "pyzmq", "redis", "cryptography", "cffi")
-"""Libraries that an agent imports (cffi for cryptography). Numpy, which is large, is used for predictions only,
-which are computed on the user's machine."""
+"""Libraries that an agent imports (cffi for cryptography). Numpy, which is large, is used for predictions only, which
+are computed on the user's machine."""
 _PROBE = "from shoal.cluster.nodes.remote_setup import footprint; print('footprint', footprint())"
 _DEFAULT_FOLDER = '"${XDG_CACHE_HOME:-$HOME/.cache}"/shoal'
 _QUEUE_SECONDS = 600.0
@@ -300,7 +296,7 @@ def _as_bytes(access: Access) -> bytes:
 def clear_hosts(ssh: Ssh, lodgings: Mapping[str, RemoteSetup]) -> None:
     """Deletes the access files; an unreachable host keeps one, whose keys are no longer valid."""
     if lodgings:
-        ssh.ask({host: f"rm -f {shlex.quote(lodging.access)}\n" for host, lodging in lodgings.items()})
+        ssh.ask({host: f"rm -f {shlex.quote(setup.access)}\n" for host, setup in lodgings.items()})
 
 
 def real_names(ssh: Ssh, hosts: Sequence[SshHost]) -> list[str]:

@@ -1,9 +1,7 @@
 """Nodes as Slurm jobs: one job array per submission, one `squeue` per query, one `scancel` to end nodes.
 
-The agent replaces the batch shell (`exec`), so signals for the job reach it: SIGTERM by `scancel`, and by
-`--signal`
-before the time limit. Slurm may send the latter up to a minute early. The directory of the logs, the access file
-and
+The agent replaces the batch shell (`exec`), so signals for the job reach it: SIGTERM by `scancel`, and by `--signal`
+before the time limit. Slurm may send the latter up to a minute early. The directory of the logs, the access file and
 the program must be visible on the nodes, as is usual on clusters with Slurm.
 """
 
@@ -354,8 +352,8 @@ def _with_log(words: str, handle: SlurmHandle) -> str:
 
 
 def submitting_environment() -> dict[str, str]:
-    """Returns the environment without the variables of an allocation around this process, which must not affect
-    other jobs."""
+    """Returns the environment without the variables of an allocation around this process, which must not affect other
+    jobs."""
     return {name: text for name, text in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
 
 

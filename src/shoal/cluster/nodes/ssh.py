@@ -1,8 +1,7 @@
 """Nodes on other machines, started over SSH and detached from the connection that started them.
 
 The connection must work without a password (`BatchMode`). Hosts are listed in a file, one per line: `host [slots]`,
-where slots is the number of nodes that the host may run. All hosts are contacted at once, each with one connection
-for
+where slots is the number of nodes that the host may run. All hosts are contacted at once, each with one connection for
 all its nodes. `shoal.cluster.nodes.remote_setup` installs the program on them.
 """
 
@@ -176,7 +175,7 @@ class SshStarter:
         self._lodgings = dict(lodgings or {})
         self._here = RemoteSetup(self.command, self.environment, logs, "")
 
-    def _lodging(self, host: str) -> RemoteSetup:
+    def _setup_of(self, host: str) -> RemoteSetup:
         return self._lodgings.get(host, self._here)
 
     @property
@@ -188,13 +187,13 @@ class SshStarter:
         names: dict[str, list[str]] = {}
         for name, host in zip(new_names(count), self._places(count, beside), strict=False):
             names.setdefault(host, []).append(name)
-        answers = self.ssh.ask({host: self._start_script(self._lodging(host), ours) for host, ours in names.items()})
+        answers = self.ssh.ask({host: self._start_script(self._setup_of(host), ours) for host, ours in names.items()})
         handles, problems = [], []
         for host, answer in answers.items():
             for line in answer.output.splitlines():
                 words = line.split()
                 if len(words) == 5 and words[0] == "started":
-                    log = f"{self._lodging(host).logs}/{words[1]}.log"
+                    log = f"{self._setup_of(host).logs}/{words[1]}.log"
                     handles.append(SshHandle(words[1], host, int(words[2]), int(words[3]), words[4], log))
             if answer.problem:
                 problems.append(answer.problem)
@@ -214,12 +213,12 @@ class SshStarter:
             places.append(best.name)
         return places
 
-    def _start_script(self, lodging: RemoteSetup, names: Sequence[str]) -> str:
-        logs = shlex.quote(lodging.logs)
+    def _start_script(self, setup: RemoteSetup, names: Sequence[str]) -> str:
+        logs = shlex.quote(setup.logs)
         lines = [_STAT_OF, "umask 077", f"mkdir -p {logs} || exit 1", "read -r boot < /proc/sys/kernel/random/boot_id"]
-        given = [f"{key}={value}" for key, value in lodging.environment.items()]
+        given = [f"{key}={value}" for key, value in setup.environment.items()]
         for name in names:
-            words = shlex.join(["setsid", "env", *given, f"{NODE_NAME}={name}", *lodging.command])
+            words = shlex.join(["setsid", "env", *given, f"{NODE_NAME}={name}", *setup.command])
             lines.append(f"{words} >> {logs}/{name}.log 2>&1 < /dev/null &")
             lines.append(f'set -- $! $(stat_of $!); echo "started {name} $1 ${{21:-0}} $boot"')
         return "\n".join(lines) + "\n"
@@ -274,8 +273,8 @@ def _poll_script(handles: Sequence[SshHandle]) -> str:
 
 
 def _stop_script(handles: Sequence[SshHandle]) -> str:
-    """Returns the script that asks all nodes to end, waits, and kills the rest and all processes with a node's name
-    in their environment."""
+    """Returns the script that asks all nodes to end, waits, and kills the rest and all processes with a node's name in
+    their environment."""
     tests = [f"alive {_identity(handle)} && kill -s {{}} -- -{handle.pid} 2>/dev/null" for handle in handles]
     still = " || ".join(f"alive {_identity(handle)}" for handle in handles)
     lines = [_alive_function(), *(test.format("TERM") for test in tests)]

@@ -1,7 +1,6 @@
 """The interface of node starters (local, ssh, slurm), and their common types: handles, phases and results.
 
-A starter keeps no durable state in memory: everything needed to query a node and to end it is in its handle, which
-is
+A starter keeps no durable state in memory: everything needed to query a node and to end it is in its handle, which is
 written to a file as JSON. So a later process continues where an earlier one ended. `shoal.cluster.nodes.factory`
 decides how many nodes there should be.
 """

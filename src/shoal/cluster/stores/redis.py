@@ -79,8 +79,8 @@ class RedisLink:
     """A connection to the server that has the slot of `key`, re-established when it breaks."""
 
     def __init__(self, addresses: Sequence[str], key: str, *, patience: float = 60.0) -> None:
-        """`addresses` are URLs (`redis://`, `rediss://`, `unix://`); an outage of more than `patience` seconds
-        raises an error."""
+        """`addresses` are URLs (`redis://`, `rediss://`, `unix://`); an outage of more than `patience` seconds raises
+        an error."""
         self._addresses = [self._parsed(address) for address in addresses]
         self._key = key
         self._patience = patience

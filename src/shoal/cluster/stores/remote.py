@@ -1,11 +1,8 @@
 """Clients of the head's store: run store and directory of a cluster without Redis, as requests over a transport.
 
-A request is an array of client, sequence, scope, operation and arguments. The scope is the name of a run, or empty
-for
-the directory. Every client numbers the requests that change something, so the server executes each once, however
-often
-it is sent; read-only requests have the number 0. When a transport raises TimeoutError, the same request is sent
-again:
+A request is an array of client, sequence, scope, operation and arguments. The scope is the name of a run, or empty for
+the directory. Every client numbers the requests that change something, so the server executes each once, however often
+it is sent; read-only requests have the number 0. When a transport raises TimeoutError, the same request is sent again:
 whether the first one has arrived does not matter.
 """
 

@@ -1,10 +1,8 @@
 """The store server of a cluster without Redis: holds the directory and all runs in memory, with journals on disk.
 
-`StoreServer` takes requests as bytes and returns replies as bytes; transport and authorisation are up to its owner.
-It
+`StoreServer` takes requests as bytes and returns replies as bytes; transport and authorisation are up to its owner. It
 keeps one journal for the directory and one for each run. A server that was killed and is restarted on the same
-directory continues with the same state, except that all leases begin anew. A run is read from its journal at the
-first
+directory continues with the same state, except that all leases begin anew. A run is read from its journal at the first
 request for it. `sync` forces the journals to disk: a failure of the machine loses what came after the last call.
 
 The clients, `RemoteStore` and `RemoteDirectory`, are in `shoal.cluster.stores.remote`.
@@ -232,8 +230,8 @@ class Scope(ABC):
 
     @abstractmethod
     def prepare(self, request: ServedRequest) -> tuple[bool, Action]:
-        """Returns whether the request must be in the journal, and how to execute it; raises BadRequest, InputError
-        or RunError."""
+        """Returns whether the request must be in the journal, and how to execute it; raises BadRequest, InputError or
+        RunError."""
 
     @abstractmethod
     def start_leases(self, now: float) -> None:

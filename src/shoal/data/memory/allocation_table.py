@@ -165,8 +165,7 @@ class AllocationTable:
         return [held.record for held in self.held.values() if not run or held.record.run == run]
 
     def unkept(self, now: float, sessions: Collection[str], nodes: Mapping[int, object]) -> list[str]:
-        """Returns allocations that nothing keeps any more: their runs are over, or their programs or nodes are
-        gone."""
+        """Returns allocations that nothing keeps any more: their runs are over, or their programs or nodes are gone."""
         over = []
         for identity, held in self.held.items():
             record = held.record
@@ -211,7 +210,7 @@ class AllocationRequest(msgspec.Struct, frozen=True):
     run: str
 
 
-def wished(
+def checked_request(
     size: object, replicas: object, spread: object, block_bytes: object, name: object, run: object
 ) -> AllocationRequest:
     """Checks the arguments of an allocation; any integer type is accepted."""

@@ -1,11 +1,8 @@
-"""Clients of the memory layer: `Attached` (a task that uses its node's service), and the memory that this process
-uses.
+"""Clients of the memory layer: `Attached` (a task that uses its node's service), and the memory that this process uses.
 
 A task sends requests to the unix socket of its node's service. It maps extents on the node by itself, without a
-request;
-other ranges are fetched by the service and passed as a memory descriptor. `SHOAL_MEMORY` in the environment is the
-path
-of the socket.
+request; other ranges are fetched by the service and passed as a memory descriptor. `SHOAL_MEMORY` in the environment is
+the path of the socket.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shoal.data.memory.allocation_table import bytes_of, check_data, checked_ranges, wished
+from shoal.data.memory.allocation_table import bytes_of, check_data, checked_ranges, checked_request
 from shoal.data.memory.handle import Ahead, Allocation, ClosingHandle, Memory
 from shoal.data.memory.protocol import (
     HEAD_BYTES,
@@ -55,8 +52,8 @@ TASK = "SHOAL_TASK"
 class Attached(ClosingHandle):
     """The memory as seen by a task of a node. Every thread has a connection of its own for its requests."""
 
-    def __init__(self, door: str, run: str = "") -> None:
-        self._door = door
+    def __init__(self, socket_path: str, run: str = "") -> None:
+        self._socket_path = socket_path
         self._guard = threading.Lock()
         self._idle: list[DescriptorLine] = []
         told, _ = self._ask(HelloRequest(run))
@@ -76,7 +73,7 @@ class Attached(ClosingHandle):
         instead: str = "",
     ) -> Allocation:
         """Allocates `size` bytes over the nodes, filled with zeros or with `data`."""
-        wish = wished(size, replicas, spread, block_bytes, name, run or self.run)
+        wish = checked_request(size, replicas, spread, block_bytes, name, run or self.run)
         view = check_data(wish, data)
         told, _ = self._ask(AllocateRequest(wish, instead))
         assert isinstance(told, ObjectsReply)
@@ -197,7 +194,7 @@ class Attached(ClosingHandle):
     def _connected(self) -> DescriptorLine:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            connection.connect(self._door)
+            connection.connect(self._socket_path)
         except OSError:
             connection.close()
             raise
@@ -210,19 +207,18 @@ _guard = threading.Lock()
 
 
 def attach() -> Memory:
-    """Returns the memory of this process: the one that it has connected to, or that of the node that runs this
-    task."""
+    """Returns the memory of this process: the one that it has connected to, or that of the node that runs this task."""
     global _attached, _attached_in
     with _guard:
         if _attached is None or _attached_in != os.getpid():
-            door = os.environ.get(VARIABLE)
-            if not door:
+            socket_path = os.environ.get(VARIABLE)
+            if not socket_path:
                 raise InputError(
                     "this process is not attached to a memory",
                     remedy="call shoal.memory.connect('CLUSTER') or shoal.memory.local() first,"
                     " or run it as a task of a cluster",
                 )
-            _attached = Attached(door, os.environ.get(TASK, "").partition(":")[0])
+            _attached = Attached(socket_path, os.environ.get(TASK, "").partition(":")[0])
             _attached_in = os.getpid()
         return _attached
 

@@ -87,8 +87,8 @@ class Memory(Protocol):
         run: str = "",
         instead: str = "",
     ) -> Allocation:
-        """Allocates bytes, filled with zeros or with `data`. `instead`: the id of an allocation of the same name
-        that is about to be freed."""
+        """Allocates bytes, filled with zeros or with `data`. `instead`: the id of an allocation of the same name that
+        is about to be freed."""
 
     def get(self, allocation: AllocationRecord, begin: int, end: int, *, ahead: Ahead | None = None) -> memoryview: ...
 

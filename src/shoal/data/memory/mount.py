@@ -31,7 +31,7 @@ Path = tuple[str, str]
 """Run and name."""
 
 
-class Aside:
+class PendingFile:
     """Temporary file for content that is being written and not yet an allocation."""
 
     def __init__(self, path: Path) -> None:
@@ -94,8 +94,8 @@ class MemoryFiles:
         self._guard = threading.RLock()
         self._listed: dict[Path, Allocation] = {}
         self._listed_at = 0.0
-        self._aside: dict[Path, Aside] = {}
-        self._open: dict[int, OpenedMemoryFile | Aside] = {}
+        self._pending: dict[Path, PendingFile] = {}
+        self._open: dict[int, OpenedMemoryFile | PendingFile] = {}
         self._next = 1
         self._since = time.time_ns()
 
@@ -113,7 +113,7 @@ class MemoryFiles:
     def objects(self, *, anew: bool = False) -> dict[Path, Allocation]:
         with self._guard:
             if anew or time.monotonic() - self._listed_at > LISTED_SECONDS:
-                found = asked(self.memory.objects, self.run)
+                found = call_memory(self.memory.objects, self.run)
                 self._listed = {(each.run, each.name): each for each in found if each.name}
                 self._listed_at = time.monotonic()
             return self._listed
@@ -126,7 +126,7 @@ class MemoryFiles:
 
     def names(self, run: str) -> list[str]:
         """Returns the entries of a directory."""
-        paths = [*self.objects(anew=True), *self._aside]
+        paths = [*self.objects(anew=True), *self._pending]
         if not run and not self.run:
             return sorted({each for each, _ in paths})
         return sorted({name for each, name in paths if each == run})
@@ -140,8 +140,8 @@ class MemoryFiles:
             if run and run != self.run and run not in self.names(""):
                 raise OSError(errno.ENOENT, "")
             return {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2, **owner}
-        aside = self._aside.get((run, name))
-        size = aside.size() if aside is not None else self.find((run, name)).size
+        pending = self._pending.get((run, name))
+        size = pending.size() if pending is not None else self.find((run, name)).size
         return {"st_mode": stat.S_IFREG | 0o600, "st_nlink": 1, "st_size": size, **owner}
 
     # ---- opening and closing -------------------------------------------------------------------------------------
@@ -152,14 +152,14 @@ class MemoryFiles:
         with self._guard:
             if not where[1]:
                 raise OSError(errno.EISDIR, "")
-            aside = self._aside.get(where)
-            if aside is not None and anew:
-                os.ftruncate(aside.descriptor, 0)
-                aside.is_changed = True
+            pending = self._pending.get(where)
+            if pending is not None and anew:
+                os.ftruncate(pending.descriptor, 0)
+                pending.is_changed = True
             elif anew:
-                aside = self._aside[where] = Aside(where)
-            opened: OpenedMemoryFile | Aside = aside if aside is not None else OpenedMemoryFile(self.find(where))
-            if isinstance(opened, Aside):
+                pending = self._pending[where] = PendingFile(where)
+            opened: OpenedMemoryFile | PendingFile = pending or OpenedMemoryFile(self.find(where))
+            if isinstance(opened, PendingFile):
                 opened.opened += 1
             number, self._next = self._next, self._next + 1
             self._open[number] = opened
@@ -169,52 +169,52 @@ class MemoryFiles:
         """Turns the temporary file of an open file into an allocation."""
         with self._guard:
             opened = self._open[number]
-            if not isinstance(opened, Aside) or opened.is_removed or not opened.is_changed or not opened.size():
+            if not isinstance(opened, PendingFile) or opened.is_removed or not opened.is_changed or not opened.size():
                 return
             view = view_of(opened.descriptor, opened.size())
             run, name = opened.path
             before = self.objects(anew=True).get(opened.path)
             if before is not None and before.size == len(view):
-                asked(self.memory.put, before, 0, view)
+                call_memory(self.memory.put, before, 0, view)
             elif before is None:
-                asked(self.memory.alloc, len(view), view, name=name, run=run)
+                call_memory(self.memory.alloc, len(view), view, name=name, run=run)
             else:  # the old allocation stays until the new one exists
                 replicas, instead = before.replicas, before.id
-                asked(self.memory.alloc, len(view), view, name=name, run=run, replicas=replicas, instead=instead)
-                asked(self._free_if_there, before)
+                call_memory(self.memory.alloc, len(view), view, name=name, run=run, replicas=replicas, instead=instead)
+                call_memory(self._free_if_there, before)
             opened.is_changed = False
             self._listed_at = 0.0
 
     def close(self, number: int) -> None:
         with self._guard:
             opened = self._open.pop(number)
-            if isinstance(opened, Aside):
+            if isinstance(opened, PendingFile):
                 opened.opened -= 1
                 if not opened.opened and (opened.size() or opened.is_removed):
-                    if self._aside.get(opened.path) is opened:
-                        del self._aside[opened.path]
+                    if self._pending.get(opened.path) is opened:
+                        del self._pending[opened.path]
                     opened.close()
 
     # ---- content -------------------------------------------------------------------------------------------------
 
     def read(self, number: int, size: int, offset: int) -> bytes:
         opened = self._open[number]
-        if isinstance(opened, Aside):
+        if isinstance(opened, PendingFile):
             return os.pread(opened.descriptor, size, offset)
-        return asked(opened.read, self.memory, size, offset)
+        return call_memory(opened.read, self.memory, size, offset)
 
     def write(self, number: int, data: bytes, offset: int) -> int:
         opened = self._open[number]
-        if isinstance(opened, Aside):
+        if isinstance(opened, PendingFile):
             write_all(opened.descriptor, memoryview(data), offset)
             opened.is_changed = True
             return len(data)
         if offset + len(data) > opened.allocation.size:
             with self._guard:
-                aside = self._set_aside(opened.allocation, opened.allocation.size)
-            write_all(aside.descriptor, memoryview(data), offset)
+                pending = self._copy_to_pending(opened.allocation, opened.allocation.size)
+            write_all(pending.descriptor, memoryview(data), offset)
             return len(data)
-        asked(self.memory.put, opened.allocation, offset, data)
+        call_memory(self.memory.put, opened.allocation, offset, data)
         with self._guard:
             for each in self._open.values():
                 if isinstance(each, OpenedMemoryFile) and each.allocation.id == opened.allocation.id:
@@ -225,33 +225,33 @@ class MemoryFiles:
         """Changes the length of a file."""
         where = self.path_of(path)
         with self._guard:
-            aside = self._aside.get(where)
-            if aside is None:
+            pending = self._pending.get(where)
+            if pending is None:
                 found = self.find(where)
                 if found.size == length:
                     return
-                self._set_aside(found, length)
-                if not any(isinstance(each, Aside) and each.path == where for each in self._open.values()):
+                self._copy_to_pending(found, length)
+                if not any(isinstance(each, PendingFile) and each.path == where for each in self._open.values()):
                     number = self.open(path, anew=False)
                     try:
                         self.keep(number)
                     finally:
                         self.close(number)
                 return
-            os.ftruncate(aside.descriptor, length)
-            aside.is_changed = True
+            os.ftruncate(pending.descriptor, length)
+            pending.is_changed = True
 
-    def _set_aside(self, found: Allocation, length: int) -> Aside:
+    def _copy_to_pending(self, found: Allocation, length: int) -> PendingFile:
         """Copies a file to a temporary one with another length; open files write there from now on."""
-        content = asked(self.memory.get, found, 0, min(length, found.size))
-        aside = self._aside[found.run, found.name] = Aside((found.run, found.name))
-        write_all(aside.descriptor, content, 0)
-        os.ftruncate(aside.descriptor, length)
+        content = call_memory(self.memory.get, found, 0, min(length, found.size))
+        pending = self._pending[found.run, found.name] = PendingFile((found.run, found.name))
+        write_all(pending.descriptor, content, 0)
+        os.ftruncate(pending.descriptor, length)
         for each, opened in self._open.items():
             if isinstance(opened, OpenedMemoryFile) and opened.allocation.id == found.id:
-                self._open[each] = aside
-                aside.opened += 1
-        return aside
+                self._open[each] = pending
+                pending.opened += 1
+        return pending
 
     def _free_if_there(self, found: Allocation) -> None:
         try:
@@ -262,18 +262,18 @@ class MemoryFiles:
     def remove(self, path: str) -> None:
         where = self.path_of(path)
         with self._guard:
-            aside = self._aside.get(where)
-            if aside is None or where in self.objects(anew=True):
-                asked(self.memory.free, self.find(where))
-            if aside is not None:
-                del self._aside[where]
-                aside.is_removed = True
-                if not aside.opened:
-                    aside.close()
+            pending = self._pending.get(where)
+            if pending is None or where in self.objects(anew=True):
+                call_memory(self.memory.free, self.find(where))
+            if pending is not None:
+                del self._pending[where]
+                pending.is_removed = True
+                if not pending.opened:
+                    pending.close()
             self._listed_at = 0.0
 
 
-def asked(question: Callable[P, R], *words: P.args, **more: P.kwargs) -> R:
+def call_memory(question: Callable[P, R], *words: P.args, **more: P.kwargs) -> R:
     """Calls the memory; translates its errors into file system errors, and prints the message for the user of the
     mount."""
     try:
@@ -308,8 +308,8 @@ class Operations:
         self._files, self._begun = files, begun
 
     def init_with_config(self, connection: Any, config: Any) -> None:
-        """Configures direct I/O: programs' requests arrive unsplit, whereas the kernel's cache would split them
-        into small ones."""
+        """Configures direct I/O: programs' requests arrive unsplit, whereas the kernel's cache would split them into
+        small ones."""
         self._begun()
         if config is not None:
             config.direct_io = True
@@ -409,7 +409,7 @@ def _not_permitted(why: str) -> InputError:
     )
 
 
-class _Aside:
+class _CapturedStderr:
     """Captures what libfuse writes to standard error while it mounts, so that errors appear as messages of Shoal."""
 
     def __init__(self) -> None:
@@ -433,11 +433,11 @@ def mount(memory: Memory, run: str, folder: str) -> None:
     """Mounts the objects until the directory is unmounted or this process gets a signal."""
     fuse = library()
     check_permitted(folder)
-    aside = _Aside()
+    pending = _CapturedStderr()
     mounted: list[str] = []
 
     def begin() -> None:
-        mounted.append(aside.end())
+        mounted.append(pending.end())
 
     try:
         fuse.FUSE(
@@ -452,6 +452,6 @@ def mount(memory: Memory, run: str, folder: str) -> None:
     except RuntimeError as error:
         if mounted and error.args == (_LOOP_ENDED,):
             return
-        raise _not_permitted(aside.end() or f"libfuse ended with status {error}") from None
+        raise _not_permitted(pending.end() or f"libfuse ended with status {error}") from None
     finally:
-        aside.end()
+        pending.end()

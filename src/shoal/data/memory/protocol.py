@@ -1,8 +1,7 @@
 """Protocol of a node's memory service: messages, connections to other nodes, and descriptor passing within a node.
 
 Other nodes and programs access the extents of a node over the network (the service `MEMORY` of its data listener).
-Tasks of the node send any request to a unix socket in the node's directory, and get bytes from other nodes as a
-memory
+Tasks of the node send any request to a unix socket in the node's directory, and get bytes from other nodes as a memory
 descriptor. A message is its length and a packed struct; bytes of extents follow a message unencoded.
 """
 

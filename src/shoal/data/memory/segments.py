@@ -2,8 +2,7 @@
 killed.
 
 The directory is locked by its process. A process that starts removes the directories of the same user whose lock is
-free, so what a killed agent leaves stays until the next one starts. A removed file stays readable for processes
-that
+free, so what a killed agent leaves stays until the next one starts. A removed file stays readable for processes that
 have mapped it. Memory is allocated when a file is made: if the system is full, that is an error then, not a SIGBUS
 later.
 """
@@ -29,7 +28,7 @@ from shoal.errors import InputError
 from shoal.resources.memory_layout import AllocationRecord, FullError, shown
 
 PREFIX = "shoal-memory-"
-DOOR = "door"
+DOOR = "socket_path"
 """The name of the socket for tasks of this machine."""
 _NEW, _LOCK = ".new", "lock"
 _NEW_SECONDS = 60.0
@@ -72,8 +71,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _is_left(path: str) -> bool:
-    """Whether the process of a directory has ended. A directory that is being made has a locked file after a
-    moment."""
+    """Whether the process of a directory has ended. A directory that is being made has a locked file after a moment."""
     try:
         if path.endswith(_NEW) and time.time() - os.stat(path).st_mtime <= _NEW_SECONDS:
             return False
@@ -110,7 +108,7 @@ class Segments:
         self.folder = name
 
     @property
-    def door(self) -> str:
+    def socket_path(self) -> str:
         return os.path.join(self.folder, DOOR)
 
     def path(self, identity: str, index: int) -> str:
@@ -210,7 +208,7 @@ class NodeExtents:
 
     def __init__(self, segments: Segments, limit: int) -> None:
         self.segments = segments
-        self._books = AllocationTable(limit)
+        self._table = AllocationTable(limit)
         self._guard = threading.Lock()
         self._orders = [threading.Lock() for _ in range(_LOCKS)]
 
@@ -220,19 +218,19 @@ class NodeExtents:
 
     def free_bytes(self) -> int:
         with self._guard:
-            return max(0, self._books.free - self._books.ahead)
+            return max(0, self._table.free - self._table.ahead)
 
     def take_ahead(self, amount: int) -> bool:
         """Reserves room for prefetched bytes; returns whether there was any."""
         with self._guard:
-            if amount > self._books.free - self._books.ahead:
+            if amount > self._table.free - self._table.ahead:
                 return False
-            self._books.ahead += amount
+            self._table.ahead += amount
             return True
 
     def give_ahead(self, amount: int) -> None:
         with self._guard:
-            self._books.ahead -= amount
+            self._table.ahead -= amount
 
     def reserve(self, record: AllocationRecord, indexes: Collection[int], *, coming: bool = False) -> None:
         """Reserves extents, all or none; those that are `coming` are not read before `update` announces them."""
@@ -241,16 +239,16 @@ class NodeExtents:
         if any(not 0 <= index < len(record.extents) for index in indexes):
             raise InputError(f"allocation {shown(record)} has no such extent")
         with self._guard:
-            held = self._books.held.get(record.id)
+            held = self._table.held.get(record.id)
             before = None if held is None else held.record
-            new = self._books.reserve(record, indexes, time.monotonic(), coming=coming)
+            new = self._table.reserve(record, indexes, time.monotonic(), coming=coming)
         try:
             for index in new:
                 size = record.extents[index].end - record.extents[index].begin
                 self.segments.make(record.id, index, size, coming=coming)
         except BaseException:
             with self._guard:
-                self._books.take_back(record, new, before)
+                self._table.take_back(record, new, before)
             for index in new:
                 self.segments.remove(record.id, index)
             raise
@@ -258,8 +256,8 @@ class NodeExtents:
     def drop(self, record: AllocationRecord) -> Allocation:
         """Frees an allocation; returns its record."""
         with self._guard:
-            held = self._books.expect(record)
-            indexes = self._books.give_up(record.id)
+            held = self._table.expect(record)
+            indexes = self._table.give_up(record.id)
         for index in indexes:
             self.segments.remove(record.id, index)
         return _as_handle(held.record)
@@ -271,13 +269,13 @@ class NodeExtents:
     def tell(self, runs: Collection[str]) -> None:
         """Takes the list of active runs."""
         with self._guard:
-            self._books.runs = frozenset(runs)
+            self._table.runs = frozenset(runs)
 
     def drop_unkept(self, sessions: Collection[str], nodes: Mapping[int, object]) -> list[AllocationRecord]:
         """Frees the allocations that nothing keeps any more."""
         with self._guard:
-            found = self._books.unkept(time.monotonic(), sessions, nodes)
-            records = [self._books.held[identity].record for identity in found]
+            found = self._table.unkept(time.monotonic(), sessions, nodes)
+            records = [self._table.held[identity].record for identity in found]
         return [record for record in records if self._drop_if_there(record)]
 
     def _drop_if_there(self, record: AllocationRecord) -> bool:
@@ -290,10 +288,10 @@ class NodeExtents:
     def open(self, record: AllocationRecord, index: int, offset: int, length: int, *, coming: bool = False) -> int:
         """Opens the extent that contains these bytes; the caller closes the descriptor."""
         with self._guard:
-            held = self._books.expect(record)
+            held = self._table.expect(record)
             coming = coming and index in held.coming
             if index not in held.indexes or (index in held.coming and not coming):
-                raise self._books.missing(record)
+                raise self._table.missing(record)
             extent = held.record.extents[index]
             if not 0 <= offset <= offset + length <= extent.end - extent.begin:
                 raise InputError(
@@ -303,33 +301,33 @@ class NodeExtents:
             return self.segments.open(record.id, index, coming=coming)
         except FileNotFoundError:  # it was freed between the two steps
             with self._guard:
-                raise self._books.missing(record) from None
+                raise self._table.missing(record) from None
 
     def has(self, record: AllocationRecord, index: int) -> bool:
         with self._guard:
-            held = self._books.held.get(record.id)
+            held = self._table.held.get(record.id)
             return held is not None and index in held.indexes and index not in held.coming
 
     def record(self, record: AllocationRecord) -> tuple[Allocation, list[int]]:
         """Returns the record of an allocation, and which of its extents are here."""
         with self._guard:
-            held = self._books.expect(record)
+            held = self._table.expect(record)
             return _as_handle(held.record), [index for index in held.indexes if index not in held.coming]
 
     def known(self, record: AllocationRecord) -> Allocation | None:
         """Returns the record of an allocation if an extent of it is here."""
         with self._guard:
-            held = self._books.held.get(record.id)
+            held = self._table.held.get(record.id)
             return None if held is None else _as_handle(held.record)
 
     def update(self, record: AllocationRecord) -> None:
         with self._guard:
-            for index in self._books.update(record):
+            for index in self._table.update(record):
                 self.segments.has_come(record.id, index)
 
     def objects(self, run: str) -> list[Allocation]:
         with self._guard:
-            return [_as_handle(record) for record in self._books.of_run(run)]
+            return [_as_handle(record) for record in self._table.of_run(run)]
 
     def close(self) -> None:
         self.segments.close()

@@ -1,10 +1,7 @@
-"""The memory server of a node: handles requests of other nodes and of tasks, frees unused memory and restores
-replicas.
+"""The memory server of a node: handles requests of other nodes and of tasks, frees unused memory and restores replicas.
 
-Other nodes and programs read and write the extents of this node. For its tasks, the server calls the same service
-as a
-program would. Every second, and when nodes or runs change, it frees allocations that nothing keeps any more, and
-gives
+Other nodes and programs read and write the extents of this node. For its tasks, the server calls the same service as a
+program would. Every second, and when nodes or runs change, it frees allocations that nothing keeps any more, and gives
 extents that have lost a replica another one.
 """
 
@@ -81,7 +78,7 @@ class MemoryServer:
         self._guard = threading.Lock()
         self._wake = threading.Event()
         self._closed = False
-        self._tasks = Acceptor(_listen(here.segments.door), DescriptorLine, _admit_task, self._attend_task)
+        self._tasks = Acceptor(_listen(here.segments.socket_path), DescriptorLine, _admit_task, self._attend_task)
         self.address = listener.address if listener is not None else ""
         self.encrypted = listener is None or listener.encrypted
         if listener is not None:
@@ -90,9 +87,9 @@ class MemoryServer:
         self._upkeep.start()
 
     @property
-    def door(self) -> str:
+    def socket_path(self) -> str:
         """The path of the socket for tasks of this node."""
-        return self._here.segments.door
+        return self._here.segments.socket_path
 
     def tell(self, number: int, nodes: Mapping[int, MemoryNode], runs: Collection[str]) -> None:
         """Takes the list of nodes, the own number among them, and the active runs."""

@@ -1,8 +1,6 @@
-"""The memory service of a node or program: allocations over all nodes, reads and writes of their extents,
-prefetches.
+"""The memory service of a node or program: allocations over all nodes, reads and writes of their extents, prefetches.
 
-Extents on this node are mapped. Others are copied into anonymous memory, from the first holder that replies. Writes
-go
+Extents on this node are mapped. Others are copied into anonymous memory, from the first holder that replies. Writes go
 to the first holder that is alive, which forwards them to the others before it replies. A holder that is unreachable
 delays the write until the cluster has declared it lost, so no replica that counts is ever stale.
 
@@ -30,7 +28,7 @@ from shoal.data.memory.allocation_table import (
     check_data,
     check_handle,
     checked_ranges,
-    wished,
+    checked_request,
 )
 from shoal.data.memory.handle import Ahead, Allocation, ClosingHandle
 from shoal.data.memory.protocol import (
@@ -265,8 +263,8 @@ class Fetches:
         return ahead
 
     def take(self, token: str, begin: int, end: int) -> tuple[int, int] | None:
-        """Waits for a prefetched range; returns its descriptor, for the caller to close, and the offset of the
-        range in it.
+        """Waits for a prefetched range; returns its descriptor, for the caller to close, and the offset of the range in
+        it.
 
         A range that is taken as a whole is not kept for others.
         """
@@ -392,7 +390,7 @@ class MemoryService(ExtentLocations, ClosingHandle):
         instead: str = "",
     ) -> Allocation:
         """Allocates `size` bytes over the nodes, filled with zeros or with `data`."""
-        wish = wished(size, replicas, spread, block_bytes, name, run or self.run)
+        wish = checked_request(size, replicas, spread, block_bytes, name, run or self.run)
         view = check_data(wish, data)
         allocation = self._reserved(wish, self._keeping_of(wish.name, wish.run, instead))
         self.allocated(allocation)

@@ -277,7 +277,7 @@ def show(name: str) -> None:
 
 def _of_starts(home: ClusterHome, started: ClusterRecord, found: ClusterReply) -> dict[str, list[str]]:
     """By group, what has been asked for and is not there, and who decides how much is asked for."""
-    from shoal.cluster.lifecycle import absent, factory_says
+    from shoal.cluster.lifecycle import absent, factory_state
     from shoal.cluster.nodes.starters import NodePhase
 
     missing = absent(home, started, found)
@@ -290,7 +290,7 @@ def _of_starts(home: ClusterHome, started: ClusterRecord, found: ClusterReply) -
             job = getattr(handle, "job", "")
             which = f"job {job}" if job else handle.name
             words.append(f"  {standing.phase.value}  {which}  {standing.reason}".rstrip())
-        factory = factory_says(home, started, group)
+        factory = factory_state(home, started, group)
         if factory:
             words.append(f"  {factory}")
     return lines

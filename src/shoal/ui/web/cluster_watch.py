@@ -17,7 +17,7 @@ from typing import Any
 from shoal import __version__
 from shoal.cluster.agent.messages import AgentClock, ClusterReply, WireMessage, make_codec
 from shoal.cluster.home import ClusterHome, ClusterRecord
-from shoal.cluster.lifecycle import absent, factory_says
+from shoal.cluster.lifecycle import absent, factory_state
 from shoal.cluster.messaging.access import Access, access_path, read
 from shoal.cluster.messaging.caller import Caller
 from shoal.cluster.nodes.groups import told
@@ -133,7 +133,7 @@ class ClusterWatch:
                 for handle, standing in missing[group.name]
                 if not (group.closing and standing.phase is NodePhase.ENDED)
             ]
-            factory = factory_says(home, started, group)
+            factory = factory_state(home, started, group)
             found.append(GroupTold(group.name, group.kind, group.closing, factory, tuple(words)))
         return tuple(found)
 
