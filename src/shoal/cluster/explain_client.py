@@ -26,7 +26,7 @@ from shoal.cluster.home import ClusterHome
 from shoal.cluster.lifecycle import absent, factory_state
 from shoal.cluster.messaging.access import Access, access_path, read
 from shoal.cluster.messaging.caller import Caller
-from shoal.cluster.nodes.groups import told
+from shoal.cluster.nodes.groups import read_cluster
 from shoal.cluster.stores.redis import RedisLink, key_of
 from shoal.core.dependencies import TaskStatus
 from shoal.core.explain.answer import Answer, RunAnswer, WaitCause
@@ -50,7 +50,7 @@ class ForgottenError(Exception):
     """The cluster no longer has the run: only the ledger knows it."""
 
 
-_AWAY = ("the store has not replied", "no Redis server answers", "the Redis server")
+_AWAY = ("the store has not replied", "no Redis server replies", "the Redis server")
 """Prefixes of error messages about a store that does not reply."""
 
 
@@ -115,7 +115,7 @@ class ClusterExplainClient:
         """Returns what the store and one agent know of the run, and the current nodes without lost ones."""
         said = self.ask(RunExplainRequest(self._note.run))
         assert isinstance(said, RunExplainReply)
-        found = told(self._caller)
+        found = read_cluster(self._caller)
         for number in said.gone:
             found.nodes.pop(number, None)
         return said, found

@@ -26,9 +26,9 @@ from shoal.cluster.nodes.groups import (
     drain_nodes,
     drop_ended,
     forget_closed,
+    read_cluster,
     standings_of,
     starter_of,
-    told,
 )
 from shoal.cluster.nodes.local import LocalStarter, last_line
 from shoal.cluster.nodes.starters import Handle, LocalHandle, NodePhase, NodeStatus, NotAnsweringError, Starter
@@ -258,10 +258,10 @@ def scale(home: ClusterHome, count: int, say: Say, name: str | None = None) -> N
     for problem in problems:
         say(problem)
     if group.kind == "slurm":
-        say(f"{len(alive)} nodes asked for; Slurm starts them when it can" if alive else "no node is asked for")
+        say(f"{len(alive)} nodes requested; Slurm starts them when it can" if alive else "no nodes requested")
     else:
         _await_nodes(home, starter, alive)
-        say("1 node is there" if len(alive) == 1 else f"{len(alive)} nodes are there")
+        say("1 node is running" if len(alive) == 1 else f"{len(alive)} nodes are running")
 
 
 def set_bounds(home: ClusterHome, bounds: Bounds, say: Say, name: str | None = None) -> None:
@@ -327,7 +327,7 @@ def _await_nodes(home: ClusterHome, starter: Starter, handles: Sequence[Handle])
     next_poll = 0.0
     with Caller(read(home.access), make_codec()) as caller:
         while True:
-            there = {node.labels.get("node") for node in told(caller).nodes.values()}
+            there = {node.labels.get("node") for node in read_cluster(caller).nodes.values()}
             missing = [handle for handle in handles if handle.name not in there]
             if not missing:
                 return
@@ -432,7 +432,7 @@ def _ask_all_to_end(home: ClusterHome) -> None:
     try:
         access = read(home.access)
         with Caller(access, make_codec()) as caller:
-            addresses = [node.address for node in told(caller).nodes.values()]
+            addresses = [node.address for node in read_cluster(caller).nodes.values()]
     except InputError:
         return
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

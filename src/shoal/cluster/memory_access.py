@@ -25,7 +25,7 @@ from shoal.data.listener import DataListener
 from shoal.data.memory.client import VARIABLE, Attached, enter, leave
 from shoal.data.memory.handle import Allocation, Memory
 from shoal.data.memory.protocol import KeepRequest, MemoryNode, Peers, receive, send
-from shoal.data.memory.segments import DOOR, NodeExtents, Segments, folders_of, shared_memory_bytes
+from shoal.data.memory.segments import SOCKET_NAME, NodeExtents, Segments, folders_of, shared_memory_bytes
 from shoal.data.memory.server import MemoryServer
 from shoal.data.memory.service import MemoryService
 from shoal.errors import InputError, ShoalError
@@ -231,7 +231,7 @@ def node_here(cluster: str, run: str = "") -> Attached | None:
     access = read(access_path(cluster))
     for folder in folders_of(access.cluster):
         try:
-            return Attached(os.path.join(folder, DOOR), run)
+            return Attached(os.path.join(folder, SOCKET_NAME), run)
         except InputError:
             continue  # the node has just ended
     return None

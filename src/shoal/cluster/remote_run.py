@@ -72,7 +72,7 @@ QUIET_SECONDS = 30.0
 """Seconds for nodes to end running tasks; longer than a lease, so that lost nodes are no longer listed afterwards."""
 MOST_TRIES = 10
 LOST = (
-    "the cluster does not have this run any more: its store was started without its data, or the run was removed;"
+    "the cluster no longer has this run: its store was started without its data, or the run was removed;"
     " what was done is in the ledger, and 'shoal run' goes on from there"
 )
 OUTCOMES = {outcome.value: outcome for outcome in AttemptOutcome}

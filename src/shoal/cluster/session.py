@@ -30,7 +30,7 @@ from shoal.cluster.agent.unplaceable import waiting_sentence
 from shoal.cluster.input_staging import WorkspaceCalls
 from shoal.cluster.messaging.access import access_path, read
 from shoal.cluster.messaging.caller import Caller
-from shoal.cluster.nodes.groups import told
+from shoal.cluster.nodes.groups import read_cluster
 from shoal.cluster.remote_run import RemoteOptions, RemoteRun
 from shoal.cluster.selection import Selection, SubmittedPlan, forget_note, read_plan, select, write_submitted
 from shoal.core.distribution import ALL
@@ -128,7 +128,7 @@ class ClusterSession(Session):
         """The tasks to submit."""
         self.words = list(words)
         self.managed = managed if attach is None else attach.managed
-        nodes = self.nodes = told(caller).nodes
+        nodes = self.nodes = read_cluster(caller).nodes
         end_given_up(workspace, cluster, caller)
         self.to = to
         if to not in (ONE, ALL):

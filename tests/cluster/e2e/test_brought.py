@@ -1,4 +1,4 @@
-"""The note of a run on a cluster, and its plan as it was brought, without a cluster."""
+"""The note of a run on a cluster, and its submitted plan, without a cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def bring(workspace: Workspace) -> tuple[SubmissionNote, SubmittedPlan]:
     return note, brought
 
 
-def test_a_plan_that_was_brought_is_read_as_it_was(workspace: Workspace) -> None:
+def test_a_submitted_plan_is_read_unchanged(workspace: Workspace) -> None:
     note, brought = bring(workspace)
     Path("flow.py").write_text("this is no workflow any more")
     Path("source").write_text("edited\n")

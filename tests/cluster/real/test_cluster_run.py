@@ -1,4 +1,4 @@
-"""Workflows on real agents: results, failures, deaths of agents and clients. Books in Redis and with the head."""
+"""Workflows on real agents: results, failures, deaths of agents and clients. Stores in Redis and at the head."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_a_cluster_grows_shrinks_and_leaves_nothing_behind(tmp_path: Path) -> No
         assert "there is no cluster" in cluster.shoal("cluster", "status", NAME, expect=2)
 
 
-def test_file_that_was_not_made_here_stops_a_run_before_it_is_brought(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_foreign_file_stops_a_run_before_it_is_submitted(cluster: LocalCluster, tmp_path: Path) -> None:
     folder = write_fan(tmp_path / "w", 2)
     (folder / "part1").write_text("by hand\n")
     words = ("run", "--cluster", NAME, "whole", "--plain")

@@ -1,4 +1,4 @@
-"""Nodes whose time ends, by the word of a batch system: agents that are told when, as Slurm tells its jobs."""
+"""Nodes whose time ends, as announced by a batch system to its jobs."""
 
 from __future__ import annotations
 

@@ -345,7 +345,7 @@ def test_a_task_on_two_nodes_is_two_ranks_that_talk_to_each_other(runtime: Runti
     assert simple(NetFlow(net), runtime).run() == sum(number * number for number in range(1000))
 
 
-def test_ranks_are_told_hosts_and_rank_and_run_on_different_nodes(runtime: RuntimeSystem) -> None:
+def test_ranks_get_hosts_and_rank_and_run_on_different_nodes(runtime: RuntimeSystem) -> None:
     for node in runtime.nodes:
         runtime.add(node)
 

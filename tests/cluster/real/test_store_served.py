@@ -113,7 +113,7 @@ def test_a_journal_that_is_cut_off_anywhere_leads_to_what_was_whole(transport: D
     assert _journal(tmp_path).read_bytes() == whole[: ends[2]]
 
 
-def test_damage_within_a_journal_is_told_and_nothing_is_made_up(transport: Direct, tmp_path: Path) -> None:
+def test_damage_within_a_journal_is_reported_and_nothing_is_guessed(transport: Direct, tmp_path: Path) -> None:
     store = RemoteStore.bring(transport, "r", diamond(), NODES)
     started(store)
     damaged = bytearray(_journal(tmp_path).read_bytes())
@@ -149,7 +149,7 @@ def test_two_servers_do_not_share_a_directory(transport: Direct, tmp_path: Path)
         StoreServer(str(tmp_path))
 
 
-def test_a_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="the store cannot use"):
         StoreServer(str(tmp_path / "file"))
@@ -192,10 +192,10 @@ def test_a_server_that_does_not_answer_is_asked_again_until_patience_ends() -> N
     assert len(set(asked)) == 1
 
 
-def test_a_run_that_the_server_does_not_know_is_told_in_a_sentence(transport: Direct) -> None:
+def test_a_run_that_the_server_does_not_know_is_reported(transport: Direct) -> None:
     store = RemoteStore.bring(transport, "r", diamond(), NODES)
     store.forget()
-    with pytest.raises(RunError, match="does not know this run any more"):
+    with pytest.raises(RunError, match="no longer has this run"):
         store.complete(0, [(0, 1)])
     store.forget()
     store.close()
@@ -275,7 +275,7 @@ def test_whoever_joins_a_run_finds_its_work_and_its_state(tmp_path: Path) -> Non
     transport.server.close()
 
 
-def test_a_run_is_brought_once(transport: Direct) -> None:
+def test_a_run_is_created_once(transport: Direct) -> None:
     RemoteStore.bring(transport, "same", diamond(), NODES)
     with pytest.raises(InputError, match="already has a run 'same'"):
         RemoteStore.bring(transport, "same", diamond(), NODES)
@@ -294,7 +294,7 @@ def test_a_large_run_is_sent_in_pieces(tmp_path: Path) -> None:
     transport.server.close()
 
 
-def test_a_run_that_was_brought_by_half_is_replaced_by_the_next_who_brings_it(transport: Direct) -> None:
+def test_an_incomplete_run_is_replaced_by_the_next_client_that_creates_it(transport: Direct) -> None:
     class Dying(Direct):
         def __init__(self) -> None:
             self.left = 4
@@ -323,7 +323,7 @@ def _next_of(request: bytes) -> bytes:
     return msgspec.msgpack.encode([client, sequence + 1, *rest])
 
 
-def test_of_two_who_bring_a_run_the_first_is_told_that_the_other_does(transport: Direct) -> None:
+def test_of_two_clients_that_create_a_run_the_first_gets_an_error(transport: Direct) -> None:
     class Overtaken:
         def ask(self, request: bytes) -> bytes:
             if len(transport.requests) == 2:

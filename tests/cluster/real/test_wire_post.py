@@ -1,4 +1,4 @@
-"""Posts over real sockets: what is sent arrives with the sender's role, and peers may come and go."""
+"""Messengers over real sockets: messages arrive with the sender's role, and peers may come and go."""
 
 from __future__ import annotations
 

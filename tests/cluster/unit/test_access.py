@@ -149,7 +149,7 @@ def test_a_file_open_to_others_is_not_used(mode: int, can: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[1, 2]", '{"kind": "other"}', "null", "[" * 100_000, "\x00\xff"])
-def test_another_kind_of_file_is_told_apart(text: str, tmp_path: Path) -> None:
+def test_another_kind_of_file_is_distinguished(text: str, tmp_path: Path) -> None:
     path = saved(tmp_path)
     Path(path).write_text(text, encoding="latin-1")
     assert "this is not an access file of Shoal" in refusal(path)

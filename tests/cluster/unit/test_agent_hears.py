@@ -30,7 +30,7 @@ def agent_with(problem: Exception) -> Any:
 
 @pytest.mark.parametrize("message", MESSAGES)
 @pytest.mark.parametrize("problem", [RunError("the store has not replied for 60 s"), GoneError("it has lost the run")])
-def test_an_agent_whose_books_fail_begins_anew(message: Any, problem: Exception) -> None:
+def test_an_agent_whose_store_fails_joins_as_a_new_node(message: Any, problem: Exception) -> None:
     """Else the share would go on with tasks that it counts as running and that were never started."""
     agent = agent_with(problem)
     agent.hear(message)

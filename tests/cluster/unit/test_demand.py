@@ -125,7 +125,7 @@ def test_tasks_that_run_do_not_wait_and_are_of_a_kind_that_their_node_could_run(
     assert pot.share(node(1, 1), 0).queue == QueueLength(12, 0)
 
 
-def test_the_time_that_is_left_is_told_only_if_every_kind_of_task_has_one() -> None:
+def test_the_remaining_time_is_known_only_if_every_category_has_a_duration() -> None:
     known, unknown = CategoryDemand(ONE_CORE, 10, 3.0), CategoryDemand(WITH_GPU, 4)
     pot = UncountedTasks([known, unknown], [], [])
     assert pot.share(node(2), 5).queue == QueueLength(10, 5, 45.0)

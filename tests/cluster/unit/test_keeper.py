@@ -1,4 +1,4 @@
-"""What the factories' process makes of a cluster's answer; with a real cluster it is in `test_cluster_factory`."""
+"""The factory process and a cluster's reply; `test_cluster_factory` tests it with a real cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_ready_tasks_are_counted_by_category() -> None:
     assert ready_by_category(standings, array("i", [2, 2, 0, 0, 2]), 4) == [1, 0, 2, 0]
 
 
-def test_what_runs_is_told_of_nodes_that_are_there() -> None:
+def test_running_tasks_are_listed_for_present_nodes() -> None:
     found = ClusterReply(
         {1: node("a"), 2: node("b"), 3: node("new")},
         [],

@@ -92,7 +92,7 @@ def test_gpus_are_those_the_job_may_see(environment: dict[str, str], expected: i
     assert offer(environment, BIG, Declared()).resources.get("gpus") == expected * FRACTION
 
 
-def test_the_end_of_the_allocation_is_told() -> None:
+def test_the_end_of_the_allocation_is_offered() -> None:
     assert offer(JOB | {"SLURM_JOB_END_TIME": "1794816594"}, BIG, Declared()).ends_at == 1794816594.0
     assert offer({"SLURM_JOB_END_TIME": "1794816594"}, BIG, Declared()).ends_at is None
 
@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(declared: Declared, environme
     assert "\n" not in str(caught.value)
 
 
-def test_nonsense_of_the_batch_system_is_left_aside_and_told() -> None:
+def test_invalid_variables_of_the_batch_system_are_ignored_with_a_warning() -> None:
     found = offer(JOB | {"SLURM_CPUS_ON_NODE": "x", "SLURM_JOB_CPUS_PER_NODE": "?"}, BIG, Declared())
     assert cores(found) == 64
     assert len(found.warnings) == 2

@@ -1,4 +1,4 @@
-"""The books of one node's memory: its limit, what is freed, and what nobody keeps any more."""
+"""The allocation table of one node: its limit, what is freed, and what nothing keeps any more."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def test_a_node_takes_no_more_than_its_limit_and_says_how_much_is_left() -> None
     assert books.reserve(record("c"), [0], 0.0) == [0]
 
 
-def test_an_extent_that_is_brought_twice_is_counted_once() -> None:
+def test_an_extent_that_is_copied_twice_is_counted_once() -> None:
     books = AllocationTable(100)
     assert books.reserve(record("a"), [0], 0.0) == [0]
     assert books.reserve(record("a"), [0], 0.0) == []
     assert books.used == 10
 
 
-def test_a_double_free_is_told_from_a_handle_that_is_unknown() -> None:
+def test_a_double_free_is_distinguished_from_an_unknown_handle() -> None:
     books = AllocationTable(100)
     books.reserve(record("a"), [0], 0.0)
     books.give_up("a")

@@ -280,7 +280,7 @@ def test_calls_of_a_local_executor_use_a_handle(alone: layer.Memory) -> None:
     assert int.from_bytes(handle.get(1000), "little") == sum(range(250)) * 4
 
 
-def test_a_process_that_is_attached_to_nothing_is_told_what_to_do() -> None:
+def test_a_process_without_memory_gets_an_error_with_a_remedy() -> None:
     with pytest.raises(InputError, match="not attached to a memory"):
         layer.alloc(5)
 

@@ -115,7 +115,7 @@ def test_a_file_that_is_removed_while_it_is_written_does_not_come_back(memory: l
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_mount_that_is_told_to_end_does_so_in_silence(memory: layer.Memory, tmp_path: Path, how: int) -> None:
+def test_a_mount_ends_silently_on_a_signal(memory: layer.Memory, tmp_path: Path, how: int) -> None:
     if not can_mount():
         pytest.xfail("FUSE is not permitted on this machine")
     folder = tmp_path / "objects"

@@ -34,7 +34,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 TICK_SECONDS = 1.0
 LOOK_SECONDS = 2.0
 """Seconds between two checks whether a run has no nodes."""
-NOBODY_THERE = "no node is there now; the run waits for one"
+NOBODY_THERE = "the cluster has no node; the run waits for one"
 
 
 class HeadAgent:

@@ -114,12 +114,12 @@ decode_about = _about.decode
 
 
 def chunk_name(number: int) -> str:
-    return f"task_specs:{number}"
+    return f"deeds:{number}"
 
 
-def chunks(task_specs: Iterable[TaskSpec]) -> Iterator[tuple[str, bytes]]:
+def chunks(specs: Iterable[TaskSpec]) -> Iterator[tuple[str, bytes]]:
     """Yields name and bytes of each chunk."""
-    source = iter(task_specs)
+    source = iter(specs)
     number = 0
     while chunk := list(islice(source, CHUNK)):
         yield chunk_name(number), encode(chunk)

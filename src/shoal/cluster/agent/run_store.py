@@ -159,7 +159,7 @@ def stores_of(access: Access) -> ClusterStores:
 PATIENCE = 600.0
 """Seconds after which an incomplete submission is dropped."""
 MOST_BYTES = 4 << 30
-SUMMARY, TASK_SPECS = "summary", "task_specs:"
+SUMMARY, TASK_SPECS = "summary", "deeds:"
 
 _decode_summary = msgspec.msgpack.Decoder(ColumnsSummary).decode
 

@@ -89,7 +89,7 @@ class CallbackServer:
         """Protects the descriptor that wakes the thread."""
         self._is_closed = False
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="shoal-driver-call")
-        self._thread = threading.Thread(target=self._run, name="shoal-driver-callback_server", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="shoal-driver-callbacks", daemon=True)
         self._thread.start()
 
     def driver_for(self, task: str) -> bytes:

@@ -20,7 +20,7 @@ from shoal.cluster.agent.messages import make_codec
 from shoal.cluster.home import MAIN, ClusterHome, GroupRecord
 from shoal.cluster.messaging.access import Access, read
 from shoal.cluster.messaging.caller import Caller
-from shoal.cluster.nodes.groups import drain_nodes, standings_of, starter_of, told
+from shoal.cluster.nodes.groups import drain_nodes, read_cluster, standings_of, starter_of
 from shoal.cluster.nodes.machine import (
     LOOPBACK,
     host_of,
@@ -331,7 +331,7 @@ class RuntimeSystem:
     def _present(self) -> dict[str, NodeInfo]:
         """Returns the current agents, by the names under which they were started."""
         with Caller(self.access, make_codec()) as caller:
-            nodes = told(caller).nodes
+            nodes = read_cluster(caller).nodes
         return {info.labels["node"]: info for info in nodes.values() if "node" in info.labels}
 
     def _ended_here(self) -> list[str]:

@@ -261,10 +261,10 @@ def _nobody(contacts: Sequence[str], refusing: Sequence[str]) -> InputError:
     silent = [contact for contact in contacts if contact not in refusing]
     if not refusing:
         return InputError(
-            f"nobody answers at {_shown(silent)}",
+            f"no reply from {_shown(silent)}",
             remedy="check that the cluster is running and its agents are reachable from this machine",
         )
-    also = f", and nobody answers at {_shown(silent)}" if silent else ""
+    also = f", and no reply from {_shown(silent)}" if silent else ""
     return InputError(
         f"the key of this access file is refused at {_shown(refusing)}{also}",
         remedy="use the access file of the cluster that is running there now",

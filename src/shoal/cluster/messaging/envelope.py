@@ -33,8 +33,8 @@ Name = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class BadFrame(ShoalError):  # noqa: N818  # what is bad is the frame
-    """the frame is bad, not the program"""
+class BadFrame(ShoalError):  # noqa: N818  # the frame is bad, not the program
+    """The bytes are not a valid frame, or a message does not fit into one."""
 
 
 class OtherVersion(BadFrame):

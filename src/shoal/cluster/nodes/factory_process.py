@@ -44,7 +44,7 @@ from shoal.cluster.nodes.factory import (
     QueueLength,
     SubmitNodes,
 )
-from shoal.cluster.nodes.groups import ask_to_end, drop_ended, forget_closed, standings_of, starter_of, told
+from shoal.cluster.nodes.groups import ask_to_end, drop_ended, forget_closed, read_cluster, standings_of, starter_of
 from shoal.cluster.nodes.ssh import SshStarter
 from shoal.cluster.nodes.starters import Handle, LocalHandle, NodePhase, NodeStatus, NotAnsweringError, Starter
 from shoal.cluster.stores.redis import RedisStore
@@ -361,7 +361,7 @@ class FactoryProcess:
     def turn(self, caller: Caller[WireMessage]) -> bool:
         """Makes one round: reads the state and acts on it. Returns whether there is still a group to manage."""
         try:
-            found = told(caller)
+            found = read_cluster(caller)
         except InputError as error:
             self._report_problem(f"the cluster does not reply: {error.message}")
             return self.home.read_started().head is not None

@@ -105,7 +105,7 @@ def clean_hosts(group: GroupRecord) -> None:
         clear_hosts(Ssh(group.ssh), group.lodgings)
 
 
-def told(caller: Caller[WireMessage], timeout: float = 30.0) -> ClusterReply:
+def read_cluster(caller: Caller[WireMessage], timeout: float = 30.0) -> ClusterReply:
     """Returns the nodes and runs of a cluster."""
     answer = caller.ask(ClusterRequest(), timeout)
     if isinstance(answer, RefusedReply):
@@ -118,7 +118,7 @@ def drain_nodes(access: Access, starter: Starter, handles: Sequence[Handle]) -> 
     """Asks nodes to end when their running tasks have ended; nodes whose agent has not joined are ended at once."""
     try:
         with Caller(access, make_codec()) as caller:
-            nodes = told(caller).nodes
+            nodes = read_cluster(caller).nodes
     except InputError:
         nodes = {}
     address_of = {node.labels.get("node", ""): node.address for node in nodes.values()}

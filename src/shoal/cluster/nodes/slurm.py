@@ -44,7 +44,7 @@ _ENDED = {
 }
 _WAITING_FOR = {
     "AccountNotAllowed": "this account may not use the partition",
-    "BadConstraints": "no node has the features asked for",
+    "BadConstraints": "no node has the requested features",
     "BeginTime": "its begin time has not come",
     "Cleaning": "it was put back and is being cleaned up after",
     "Dependency": "a job it depends on has not ended",
@@ -67,7 +67,7 @@ _WAITING_FOR = {
     "Priority": "jobs of higher priority come first",
     "Prolog": "the node is being made ready",
     "QOSNotAllowed": "this quality of service may not use the partition",
-    "ReqNodeNotAvail": "the nodes asked for are down, drained or reserved",
+    "ReqNodeNotAvail": "the requested nodes are down, drained or reserved",
     "Reservation": "its reservation has not begun",
     "ReservationDeleted": "its reservation was removed",
     "Resources": "the nodes are busy with other jobs",

@@ -52,7 +52,7 @@ LONGEST_DELAY = 1.0
 ANSWER_SECONDS = 30.0
 """Seconds without a reply after which the connection is replaced."""
 
-GONE = "the Redis server does not know this run any more: it was started anew without its data"
+GONE = "the Redis server no longer has this run: it was restarted without its data"
 _REFUSALS = (redis.AuthenticationError, redis.exceptions.NoPermissionError)
 _PASSING = (
     redis.ConnectionError,
@@ -108,7 +108,7 @@ class RedisLink:
             if self.info("cluster").get("cluster_enabled"):
                 self.call("EXISTS", self._key)
         except RunError as error:
-            raise InputError(f"no Redis server answers at {shown}", remedy=str(error.__cause__)) from None
+            raise InputError(f"no Redis server replies at {shown}", remedy=str(error.__cause__)) from None
         self._patience = patience
 
     def close(self) -> None:

@@ -123,7 +123,7 @@ def _has_whole_frame(data: bytes) -> bool:
 FORMAT = 2
 MOST_NOTED = 4096
 """Maximum bytes of a node's status."""
-FORGOTTEN = "the store does not know this run any more"
+FORGOTTEN = "the store no longer has this run"
 
 _DIRECTORY: dict[str, Any] = {
     "join": tuple[NodeInfo, int],

@@ -28,7 +28,7 @@ from shoal.errors import InputError
 from shoal.resources.memory_layout import AllocationRecord, FullError, shown
 
 PREFIX = "shoal-memory-"
-DOOR = "socket_path"
+SOCKET_NAME = "door"
 """The name of the socket for tasks of this machine."""
 _NEW, _LOCK = ".new", "lock"
 _NEW_SECONDS = 60.0
@@ -109,7 +109,7 @@ class Segments:
 
     @property
     def socket_path(self) -> str:
-        return os.path.join(self.folder, DOOR)
+        return os.path.join(self.folder, SOCKET_NAME)
 
     def path(self, identity: str, index: int) -> str:
         return os.path.join(self.folder, file_name(identity, index))

@@ -262,12 +262,12 @@ def show(name: str) -> None:
     from shoal.cluster.home import ClusterHome, ClusterRecord
     from shoal.cluster.messaging.access import access_path, read
     from shoal.cluster.messaging.caller import Caller
-    from shoal.cluster.nodes.groups import told
+    from shoal.cluster.nodes.groups import read_cluster
     from shoal.ui.cli.text import printable
 
     path = access_path(name)
     with Caller(read(path), make_codec()) as caller:
-        found = told(caller)
+        found = read_cluster(caller)
     home = ClusterHome(name) if path != name else None
     started = home.read_started() if home is not None else ClusterRecord()
     lines = {} if home is None else _of_starts(home, started, found)

@@ -20,7 +20,7 @@ from shoal.cluster.home import ClusterHome, ClusterRecord
 from shoal.cluster.lifecycle import absent, factory_state
 from shoal.cluster.messaging.access import Access, access_path, read
 from shoal.cluster.messaging.caller import Caller
-from shoal.cluster.nodes.groups import told
+from shoal.cluster.nodes.groups import read_cluster
 from shoal.cluster.nodes.local import is_alive
 from shoal.cluster.nodes.starters import LocalHandle, NodePhase
 from shoal.core.quantities import show_bytes, show_seconds
@@ -88,7 +88,7 @@ class ClusterWatch:
                 if self._caller is None:
                     self._access = read(self._path)  # a head that was started anew may be elsewhere
                     self._caller = Caller(self._access, make_codec(), patience=CONNECT_SECONDS)
-                self._told = told(self._caller, ANSWER_SECONDS)
+                self._told = read_cluster(self._caller, ANSWER_SECONDS)
             except InputError as error:
                 self._hang_up()
                 self._problem = str(error)
