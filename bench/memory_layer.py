@@ -57,7 +57,7 @@ class Lab:
                 raise SystemExit("the agents did not come")
             time.sleep(0.1)
         doors = [os.path.join(folder, DOOR) for folder in folders_of(read(access).cluster)]
-        self.tasks = {task.number: task for task in (Attached(door, "bench") for door in doors)}
+        self.tasks = {task.number: task for task in (Attached(socket_path, "bench") for socket_path in doors)}
         self.names = {number: place.name for number, place in self.session.nodes.items()}
 
     def close(self) -> None:

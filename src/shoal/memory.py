@@ -1,8 +1,8 @@
-"""The memory layer: bytes spread over the shared memory of a cluster's nodes, used from programs and tasks by handle.
+"""Public API of the cluster's shared memory: allocate, read and write bytes that are spread over nodes, by handle.
 
-`connect` (a cluster) or `local` (this process) opens a memory for a program; in a task `attach` finds that of its node.
-`alloc`, `get`, `put`, `free`, `partition` and `prefetch` use whatever the process is attached to. Nothing of it is
-loaded before it is used.
+`connect` opens the memory of a cluster for a program, `local` opens a memory in this process, and `attach` finds the
+memory of the node inside a task. `alloc`, `get`, `put`, `free`, `partition` and `prefetch` use the memory that the
+process is attached to. The implementation is imported on first use.
 """
 
 from __future__ import annotations
@@ -78,35 +78,35 @@ def alloc(
     name: str = "",
     run: str = "",
 ) -> Allocation:
-    """So many bytes over the nodes, zeros or `data`.
+    """Allocates `size` bytes over the nodes, filled with zeros or with `data`.
 
-    `spread`: `even` (equal shares in one piece each), `free` (in proportion to what is free), `turns` (blocks dealt to
-    one node after the other) or `here` (all on this node). `replicas`: how many nodes hold each byte. A `name` makes it
-    visible in a mount.
+    `spread`: `even` (one piece of equal size per node), `free` (in proportion to free memory), `turns` (blocks assigned
+    to the nodes round-robin) or `here` (everything on this node). `replicas`: the number of nodes that hold each byte.
+    An allocation with a `name` is visible in a mount.
     """
     return _attached().alloc(size, data, replicas=replicas, spread=spread, block_bytes=block_bytes, name=name, run=run)
 
 
 def get(allocation: Allocation, begin: int = 0, end: int | None = None, *, ahead: Ahead | None = None) -> memoryview:
-    """Some of the bytes, to be read; what lies on this node in one piece is not copied."""
+    """Returns bytes for reading. A range that lies on this node in one piece is not copied."""
     return allocation.get(begin, end, ahead=ahead)
 
 
 def put(allocation: Allocation, begin: int, data: ReadableBuffer) -> None:
-    """Writes bytes from there on."""
+    """Writes `data` at offset `begin`."""
     allocation.put(begin, data)
 
 
 def free(allocation: Allocation) -> None:
-    """Gives the memory back."""
+    """Frees the allocation."""
     allocation.free()
 
 
 def partition(allocation: Allocation) -> dict[str, list[Range]]:
-    """By name of node, the ranges that it holds now."""
+    """Returns, per node name, the ranges that the node holds now."""
     return allocation.partition()
 
 
 def prefetch(allocation: Allocation, ranges: Sequence[Range]) -> Ahead:
-    """Begins to fetch ranges; `get(..., ahead=...)` waits only for what has not come yet."""
+    """Starts to fetch ranges; `get(..., ahead=...)` then waits only for the ranges that have not arrived."""
     return allocation.prefetch(ranges)

@@ -1,8 +1,8 @@
-"""The run-time system and the job servers of the GSPC19 document, over the agents of a cluster.
+"""Public API of the job server: runs a flow of jobs on the agents of a cluster (the runtime system of GSPC 2019).
 
-`system` knows agents and their resources (`bootstrap` starts them), `server` runs a flow on them by a scheduler, `work`
-and `sending` are what nodes are sent, `calls` and `desk` are both sides of calls from tasks to their driver. Names are
-loaded when first used: a task that only calls its driver loads nothing of the rest.
+`RuntimeSystem` manages agents and their resources, `JobServer` runs a flow on them with a scheduler (`simple`,
+`with_transfer_costs`, `several_locations` make the usual ones), `call` and `meet` let a task call back to its driver.
+Names are loaded on first use, so a task that only calls its driver does not import the server.
 """
 
 from __future__ import annotations

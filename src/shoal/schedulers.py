@@ -1,7 +1,9 @@
-"""Schedulers of the GSPC19 document as compositions over a flow and stewards: events in, commands out, no I/O.
+"""Public API of the GSPC schedulers: pure schedulers over a flow of jobs and resource managers (events in, commands
+out).
 
-`flows` is what they ask of a workflow, `scheduler` the one engine, `drawing`, `asking` and `choosing` its exchangeable
-parts, `named` the document's schedulers, `pool` simulated workers to try them on. Real workers are `shoal.runtime`.
+`Flow` is what a scheduler reads of a workflow, `Scheduler` combines exchangeable parts (`OneAtATime`, `LookAhead`,
+`Rescheduling`), and `base`, `co_allocation`, `transfer_costs` and so on make the schedulers of GSPC 2019. Real workers
+are in `shoal.runtime`.
 """
 
 from __future__ import annotations

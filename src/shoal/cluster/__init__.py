@@ -1,5 +1,5 @@
-"""Several machines: agents, the runs that clients bring to them, and starting nodes.
+"""Runs on several machines: agents, clients that submit and follow runs, and the start of nodes.
 
-Imports `shoal.data` and the layers below it. Its face: `session.ClusterSession` (a run), `lifecycle` (start and
+Imports `shoal.data` and the layers below it. Public classes: `session.ClusterSession` (a run), `lifecycle` (start and
 stop a cluster), `agent.agent.Agent` (one node). Needs the extra `cluster`.
 """

@@ -1,15 +1,17 @@
-"""The crew of a cluster: bundles of calls go to the farms of its agents, spread by free cores.
+"""Client side of Python calls on a cluster: sends bundles of calls to the agents' call servers and collects results.
 
-Theory of operation. The broker counts with everything that all agents have together; which agent gets a bundle is
-decided here: the one with most free cores among those with room. A bundle for which no agent has room waits, and keeps
-one agent that could hold it from getting anything else, so that wide calls are not starved by narrow ones. What is
-added to a place goes where that place is, unless that agent is kept: then it waits until the place is given up there,
-or the agent is kept no more. Each farm is given no more than it has cores, and short calls a little ahead (the broker's
-refilled lanes), so none has a backlog while another idles.
+The scheduler of the client sees the sum of the resources of all agents. Which agent gets a bundle is decided here: the
+one with most free cores among those with room. A bundle for which no agent has room waits, and reserves one agent that
+is large enough, so that narrow calls do not starve wide ones. Calls that are added to a place (a slot with the
+resources of one call) go to the agent of that place, unless that agent is reserved: then they wait until the place or
+the reservation is released. A call server gets calls for its cores and a few short calls in advance, so that none has a
+backlog while another is idle.
 
-Agents come and go: one of the contacts in the access file is asked every few seconds who is there. The calls of an
-agent that is lost come back as lost, and the broker has them run elsewhere as their next attempt. If for
-`NOBODY_SECONDS` no agent could hold a call, it fails.
+Agents may join and leave: every few seconds the client asks one of the contacts in the access file for the list of
+nodes. Calls on a lost agent are reported as lost, and the scheduler runs them elsewhere as their next attempt. A call
+that no agent could hold for `NO_AGENT_SECONDS` fails.
+
+The end of the module ends the tasks of a net whose client is gone (`end_farmed`, `end_by_command`).
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ from shoal.cluster.call_protocol import (
     CallsReply,
     CallsRequest,
     CallStream,
+    ClientItem,
     EndCallsCommand,
-    FromFarm,
     FunctionDropped,
     FunctionGiven,
+    ServerItem,
     SessionClosed,
     SessionOpened,
-    ToFarm,
-    decode_from_farm,
+    decode_server_item,
     encode_item,
 )
 from shoal.cluster.messaging.access import Access, Role, access_path, read
@@ -64,27 +66,28 @@ from shoal.ledger.cluster_notes import NetClusterNote, drop_net_note, give_up_re
 from shoal.ledger.workspace import LockHolder, Workspace
 
 BEAT_SECONDS = 1.0
-"""So often we say that we live, and ask the same."""
+"""Seconds between two heartbeats to a call server."""
 ASK_AGAIN_SECONDS = 5.0
-"""An agent that does not answer is asked seldom: what it has not read must not fill its socket."""
+"""Seconds between two requests to an agent that does not reply. They are rare, since unread requests fill its
+socket."""
 BROKEN_SECONDS = 2.0
-"""A connection that broke may come back within this time."""
+"""Seconds after which a broken connection counts as lost; within them it may be re-established."""
 SILENCE_SECONDS = 15.0
-"""An agent may take so long to answer: it may be busy, or the network away for a while."""
+"""Seconds without a message after which an agent counts as lost: it may be busy, or the network interrupted."""
 
 MOST_SOCKETS = 65_535
-"""Each line takes three."""
+"""Maximum number of sockets; each connection takes three."""
 
 Said = CallServersRequest | CallServersReply | CallsRequest | CallsReply | EndCallsCommand | CallsRefusedReply
 
 
 def make_codec() -> Codec[Said]:
-    """That part of what agents say which clients with calls need."""
+    """Returns the codec for the messages that clients with calls exchange with agents."""
     return Codec(Said)
 
 
 class Wire:
-    """What all lines of a client share: how frames are made, and read from a socket."""
+    """The ZeroMQ context, codec and access of a client, shared by all its connections."""
 
     def __init__(self, context: Context, access: Access, sender: str) -> None:
         self.context, self.access, self.sender = context, access, sender
@@ -94,15 +97,16 @@ class Wire:
 
     def socket(self, *addresses: str) -> Socket:
         socket = client_socket(self.context, self.access, Role.CLIENT, self.codec.limit_bytes)
-        # We beat ourselves. libzmq's own heartbeat ends the whole program (an assertion in version 4.3.5) if the other
-        # side goes while so much has arrived that was not read; our thread may wait for the interpreter lock for long.
+        # The application sends its own heartbeats. libzmq's heartbeat aborts the whole program (an assertion in
+        # version 4.3.5) if the peer disappears while many received messages are unread, and this thread may wait
+        # long for the interpreter lock.
         socket.setsockopt(zmq.HEARTBEAT_IVL, 0)
         for address in addresses:
             connect(socket, address)
         return socket
 
     def send(self, socket: Socket, message: Said) -> bool:
-        """Whether it could be handed over."""
+        """Sends a message; returns False if the socket's queue is full."""
         self._serial += 1
         frame = self.codec.frame(self.access.cluster, self.sender, self._serial, [self.codec.packed(message)])
         try:
@@ -112,7 +116,7 @@ class Wire:
         return True
 
     def received(self, socket: Socket) -> Iterator[Said]:
-        """Everything that has arrived; what is not understood is as good as lost."""
+        """Yields all messages that have arrived; frames that cannot be decoded are dropped."""
         while True:
             try:
                 frame = socket.recv(zmq.NOBLOCK)
@@ -128,7 +132,7 @@ class Wire:
 
 @dataclass(slots=True, eq=False)
 class HeldPlace:
-    """What one place holds on a line: resources, until its last call is over."""
+    """The resources that one place occupies on a call server until its last call has ended."""
 
     line: CallServerLine
     place: int
@@ -137,15 +141,15 @@ class HeldPlace:
 
 
 class CallServerLine:
-    """The connection to one farm."""
+    """The connection to one call server."""
 
     def __init__(self, wire: Wire, address: str, session: str, opening: SessionOpened, now: float) -> None:
         self.address = address
         self.session = session
         self.since = now
-        self.told: CallServerStatus | None = None
+        self.status: CallServerStatus | None = None
         self.known: set[int] = set()
-        """Functions that the farm has been given."""
+        """Numbers of the functions that the call server has received."""
         self.is_listed = True
         self.is_unknown = False
         self._wire = wire
@@ -160,16 +164,17 @@ class CallServerLine:
         self._broken_at: float | None = None
         self.put(opening)
 
-    # ---- what there is, and what is taken ------------------------------------------------------------------------
+    # ---- capacity
+    # --------------------------------------------------------------------------------------------------
 
     @property
     def takes_calls(self) -> bool:
-        told = self.told
-        return told is not None and not told.refusal and not told.leaving and self.is_listed
+        status = self.status
+        return status is not None and not status.refusal and not status.leaving and self.is_listed
 
     def could_hold(self, needs: Resources) -> bool:
-        """Whether there would be room if nothing else were there."""
-        return self.told is not None and not needs.lacking_in(self.told.resources)
+        """Whether the call server is large enough for `needs` when it is empty."""
+        return self.status is not None and not needs.lacking_in(self.status.resources)
 
     def has_room(self, needs: Resources) -> bool:
         for name, amount in needs.amounts:
@@ -185,34 +190,35 @@ class CallServerLine:
             self._free[name] -= amount
         return HeldPlace(self, place, needs)
 
-    def let_go(self, held: HeldPlace) -> None:
+    def release(self, held: HeldPlace) -> None:
         for name, amount in held.needs.amounts:
             self._free[name] += amount
 
-    # ---- talking -------------------------------------------------------------------------------------------------
+    # ---- sending and receiving
+    # -------------------------------------------------------------------------------------
 
-    def put(self, item: ToFarm) -> None:
+    def put(self, item: ClientItem) -> None:
         self._stream.put(encode_item(item))
 
     def flush(self, now: float) -> bool:
-        """Sends what can be sent; whether there is something to be read, which the poll might not tell any more."""
+        """Sends queued items; returns whether there may be messages that the poll no longer reports."""
         events = int(self._socket.get(zmq.EVENTS))
         while events & zmq.POLLOUT:
             first, parts = self._stream.next_run(now)
-            if not parts and not self._stream.owes_word():
+            if not parts and not self._stream.owes_confirmation():
                 break
             self._say(CallsRequest(self.session, first, parts, self._stream.heard), now)
             events = int(self._socket.get(zmq.EVENTS))
         return bool(events & zmq.POLLIN)
 
     def _say(self, message: CallsRequest, now: float) -> None:
-        if self._wire.send(self._socket, message):  # if not: what is not heard of is repeated
+        if self._wire.send(self._socket, message):  # a message that was not sent is repeated later
             self._sent_at = now
             self._stream.said()
 
-    def receive(self, now: float) -> list[FromFarm]:
-        """The items that have arrived."""
-        items: list[FromFarm] = []
+    def receive(self, now: float) -> list[ServerItem]:
+        """Returns the items that have arrived."""
+        items: list[ServerItem] = []
         for message in self._wire.received(self._socket):
             if not isinstance(message, CallsReply) or message.client != self.session:
                 continue
@@ -221,16 +227,16 @@ class CallServerLine:
                 self.is_unknown = True
                 break
             self._stream.confirm(message.heard, now)
-            items += [decode_from_farm(item) for item in self._stream.take(message.first, message.parts)]
+            items += [decode_server_item(item) for item in self._stream.take(message.first, message.parts)]
         return items
 
-    def hear_told(self, told: CallServerStatus) -> None:
-        if self.told is None:
-            self._free = dict(told.resources.amounts)
-        self.told = told
+    def update_status(self, status: CallServerStatus) -> None:
+        if self.status is None:
+            self._free = dict(status.resources.amounts)
+        self.status = status
 
     def beat(self, now: float) -> None:
-        """Says that we live if nothing was said lately; repeats what was lost."""
+        """Sends a heartbeat if nothing was sent lately; repeats unconfirmed parts."""
         while self._monitor.poll(0):
             recv_monitor_message(self._monitor)
             self._broken_at = now
@@ -242,7 +248,7 @@ class CallServerLine:
                 self._asked_at = now
 
     def is_lost(self, now: float) -> bool:
-        """Whether nothing more is to be expected; to be asked after everything that has arrived was received."""
+        """Whether the call server counts as lost. Call it after everything that has arrived was received."""
         if self._broken_at is not None and now - self._broken_at >= BROKEN_SECONDS:
             return True
         return self.is_unknown or (self._asked_at is not None and now - self._asked_at >= SILENCE_SECONDS)
@@ -253,14 +259,14 @@ class CallServerLine:
         self._socket.close(linger=int(1000 * linger))
 
 
-NOBODY_SECONDS = 30.0
+NO_AGENT_SECONDS = 30.0
 """A call that no agent could hold fails after this time."""
 TICK_SECONDS = 0.5
 LOOK_SECONDS = 5.0
-"""How often we ask who is there; more often while something waits for an agent."""
-ANXIOUS_SECONDS = 1.0
+"""Seconds between two requests for the list of nodes; fewer while a bundle waits for an agent."""
+URGENT_LOOK_SECONDS = 1.0
 RENEWAL_SECONDS = 10.0
-"""A line over which nobody answers is made anew: libzmq gives up for good after some failures."""
+"""Seconds after which a connection without a reply is replaced: libzmq stops to reconnect after some failures."""
 LINGER = 0.5
 
 
@@ -273,7 +279,7 @@ class Waiting(NamedTuple):
 
 
 def find_cluster(name_or_path: str) -> tuple[Access, dict[int, NodeInfo]]:
-    """A cluster and its nodes, by name or by the path of an access file; `InputError` if it cannot be asked."""
+    """Returns a cluster and its nodes, by name or by the path of an access file; `InputError` if it does not reply."""
     access = read(access_path(name_or_path))
     with Caller(access, make_codec(), role=Role.CLIENT) as caller:
         answer = caller.ask(CallServersRequest())
@@ -288,7 +294,7 @@ def find_cluster(name_or_path: str) -> tuple[Access, dict[int, NodeInfo]]:
 
 
 def largest_of(nodes: Sequence[Resources]) -> Resources:
-    """Of each resource what the node with the most of it has: no call can ask for more."""
+    """Returns the maximum of each resource over the nodes: the upper limit for one call."""
     most: dict[str, int] = {}
     for node in nodes:
         for name, amount in node.amounts:
@@ -297,7 +303,7 @@ def largest_of(nodes: Sequence[Resources]) -> Resources:
 
 
 class ClusterCallPool:
-    """All farms of a cluster, seen from one client."""
+    """The call servers of a cluster as one pool of workers, for one client."""
 
     def __init__(
         self,
@@ -308,7 +314,7 @@ class ClusterCallPool:
         on_open: Watch,
         on_close: Watch,
     ) -> None:
-        """`client` is the name under which the agents know us, without a dot."""
+        """`client`: the name by which the agents know this client, without a dot."""
         self._name = access.name
         self._largest = largest
         self._on_open, self._on_close = on_open, on_close
@@ -317,44 +323,44 @@ class ClusterCallPool:
             (sys.version_info[0], sys.version_info[1]), os.getcwd(), [os.path.abspath(entry) for entry in sys.path]
         )
         self._wire = Wire(zmq.Context(), access, f"executor-{os.getpid()}")
-        self._desk = self._wire.socket(*access.contacts)
-        self._desk_fd = int(self._desk.get(zmq.FD))
-        self._on_open(self._desk_fd)
+        self._contact = self._wire.socket(*access.contacts)
+        self._contact_fd = int(self._contact.get(zmq.FD))
+        self._on_open(self._contact_fd)
         self._lines: dict[str, CallServerLine] = {}
         self._by_fd: dict[int, CallServerLine] = {}
-        self._restless: dict[CallServerLine, None] = {}
-        """Lines with something to be sent, or to be read that the poll might not tell of."""
+        self._pending: dict[CallServerLine, None] = {}
+        """Connections with items to send, or with messages that the poll may no longer report."""
         self._sessions = 0
         self._functions: dict[int, bytes] = {}
         self._registered = 0
         self._where: dict[int, tuple[int, HeldPlace]] = {}
-        """For each call on a line: its attempt, and what it is part of."""
+        """By call that was sent: its attempt and its place."""
         self._held: dict[int, HeldPlace] = {}
-        """By place."""
+        """The held places, by number."""
         self._waiting: deque[Waiting] = deque()
-        self._kept: CallServerLine | None = None
-        """Gets nothing but the first of those that wait."""
+        self._reserved: CallServerLine | None = None
+        """The agent that is reserved for the first waiting bundle."""
         self._unsent: list[CallResult] = []
-        """Attempts that ended before they reached an agent."""
+        """Results of attempts that ended before they were sent to an agent."""
         self._capacity: Resources | None = None
         self._refusal = ""
         self._tick_at = 0.0
         self._look_at = time.monotonic() + LOOK_SECONDS
         self._changed_at = time.monotonic()
-        """When the agents that there are became others."""
+        """When the set of agents last changed."""
         self._see_nodes(nodes, time.monotonic())
 
     # ---- functions -----------------------------------------------------------------------------------------------
 
     def register(self, function: Callable[..., Any]) -> int:
-        """A number for the function, which is pickled now; each farm is given it with the first call of it."""
+        """Pickles the function and returns its number. Each call server gets the function with the first call of it."""
         pickled = function_payload(function)
         self._registered += 1
         self._functions[self._registered] = pickled
         return self._registered
 
     def release(self, function: int) -> None:
-        """Forget a function of which no call is under way."""
+        """Forgets a function that has no calls in flight."""
         del self._functions[function]
         for line in self._lines.values():
             if function in line.known:
@@ -364,38 +370,39 @@ class ClusterCallPool:
     # ---- calls ---------------------------------------------------------------------------------------------------
 
     def put(self, calls: Sequence[CallRequest], place: int, needs: Resources) -> None:
-        """Give a bundle to the agent of its place, else to the one with most free cores, else keep it for a while."""
+        """Sends a bundle to the agent of its place, else to the one with most free cores; else the bundle waits."""
         held = self._held.get(place)
-        if held is not None and held.line is not self._kept:
+        if held is not None and held.line is not self._reserved:
             self._hand_over(held, calls)
             return
         self._waiting.append(Waiting(calls, place, needs))
         self._place_waiting()
 
     def _place_waiting(self) -> None:
-        """Hands over what there is room for, in order; the first that must wait keeps an agent for itself."""
-        takers = [line for line in self._lines.values() if line.takes_calls]
-        kept: CallServerLine | None = None
-        for _ in range(len(self._waiting) if takers else 0):
+        """Sends waiting bundles for which there is room, in order. The first that does not fit reserves an agent:
+        without the reservation, a stream of narrow bundles would keep every agent too full for a wide one."""
+        accepting = [line for line in self._lines.values() if line.takes_calls]
+        reserved: CallServerLine | None = None
+        for _ in range(len(self._waiting) if accepting else 0):
             waiting = self._waiting.popleft()
             held = self._held.get(waiting.place)
             if held is not None:
-                if held.line is kept:
+                if held.line is reserved:
                     self._waiting.append(waiting)
                 else:
                     self._hand_over(held, waiting.calls)
                 continue
-            able = [line for line in takers if line is not kept and line.has_room(waiting.needs)]
+            able = [line for line in accepting if line is not reserved and line.has_room(waiting.needs)]
             if able:
                 line = max(able, key=CallServerLine.free_cores)
                 self._held[waiting.place] = line.hold(waiting.place, waiting.needs)
                 self._hand_over(self._held[waiting.place], waiting.calls)
                 continue
-            if kept is None:
-                large = [line for line in takers if line.could_hold(waiting.needs)]
-                kept = max(large, key=CallServerLine.free_cores, default=None)
+            if reserved is None:
+                large = [line for line in accepting if line.could_hold(waiting.needs)]
+                reserved = max(large, key=CallServerLine.free_cores, default=None)
             self._waiting.append(waiting)
-        self._kept = kept
+        self._reserved = reserved
 
     def _hand_over(self, held: HeldPlace, calls: Sequence[CallRequest]) -> None:
         line = held.line
@@ -407,15 +414,15 @@ class ClusterCallPool:
             self._where[call.task] = (call.attempt, held)
         held.left += len(calls)
         line.put(CallsGiven(held.place, held.needs, list(calls)))
-        self._restless[line] = None  # sent with whatever else this turn has for the same agent
+        self._pending[line] = None  # sent together with everything else that this turn queues for the same agent
 
     def kill(self, task: int, attempt: int) -> bool:
-        """Cancel a call; its result follows."""
+        """Cancels a call; its result follows."""
         known = self._where.get(task)
         if known is not None and known[0] == attempt:
             line = known[1].line
             line.put(CallCancelled(task, attempt))
-            self._restless[line] = None
+            self._pending[line] = None
             return True
         for at, waiting in enumerate(self._waiting):
             rest = [call for call in waiting.calls if call.task != task]
@@ -433,10 +440,10 @@ class ClusterCallPool:
     # ---- the loop ------------------------------------------------------------------------------------------------
 
     def collect(self, descriptor: int) -> list[CallResult]:
-        """What has arrived over a line."""
+        """Returns the results that have arrived on a connection."""
         now = time.monotonic()
-        if descriptor == self._desk_fd:
-            self._hear_desk(now)
+        if descriptor == self._contact_fd:
+            self._receive_nodes(now)
             return []
         line = self._by_fd.get(descriptor)
         return self._hear(line, now) if line is not None else []
@@ -450,13 +457,13 @@ class ClusterCallPool:
 
     def _flush(self, line: CallServerLine, now: float) -> None:
         if line.flush(now):
-            self._restless[line] = None
+            self._pending[line] = None
 
-    def _take(self, items: list[FromFarm], line: CallServerLine, now: float) -> list[CallResult]:
+    def _take(self, items: list[ServerItem], line: CallServerLine, now: float) -> list[CallResult]:
         found: list[CallResult] = []
         for item in items:
             if isinstance(item, CallServerStatus):
-                line.hear_told(item)
+                line.update_status(item)
                 self._refusal = item.refusal or self._refusal
                 self._agents_changed(now)
                 continue
@@ -469,20 +476,20 @@ class ClusterCallPool:
                 held = known[1]
                 held.left -= 1
                 if not held.left:
-                    held.line.let_go(held)
+                    held.line.release(held)
                     del self._held[held.place]
                 found.append(result)
         return found
 
     def next_deadline(self) -> float | None:
         """When to call `enforce`."""
-        return 0.0 if self._restless or self._unsent else self._tick_at
+        return 0.0 if self._pending or self._unsent else self._tick_at
 
     def enforce(self, now: float) -> list[CallResult]:
-        """Reads what the poll does not tell, says that we live, looks who else does."""
+        """Receives what the poll does not report, sends heartbeats, and detects lost agents."""
         results, self._unsent = self._unsent, []
-        restless, self._restless = self._restless, {}
-        for line in restless:
+        pending, self._pending = self._pending, {}
+        for line in pending:
             results += self._hear(line, now)
         if now < self._tick_at:
             return results
@@ -493,27 +500,27 @@ class ClusterCallPool:
             self._flush(line, now)
             if line.is_lost(now):
                 results += self._lose(line, now)
-        self._hear_desk(now)
+        self._receive_nodes(now)
         if now >= self._look_at:
-            anxious = self._waiting or not any(line.takes_calls for line in self._lines.values())
-            self._look_at = now + (ANXIOUS_SECONDS if anxious else LOOK_SECONDS)
-            self._wire.send(self._desk, CallServersRequest())
+            is_urgent = self._waiting or not any(line.takes_calls for line in self._lines.values())
+            self._look_at = now + (URGENT_LOOK_SECONDS if is_urgent else LOOK_SECONDS)
+            self._wire.send(self._contact, CallServersRequest())
         return results + self._given_up(now)
 
     # ---- agents --------------------------------------------------------------------------------------------------
 
-    def _hear_desk(self, now: float) -> None:
-        for message in self._wire.received(self._desk):
+    def _receive_nodes(self, now: float) -> None:
+        for message in self._wire.received(self._contact):
             if isinstance(message, CallServersReply):
                 self._see_nodes(message.nodes, now)
 
     def _see_nodes(self, nodes: dict[int, NodeInfo], now: float) -> None:
-        """Opens lines to agents that are new; gives up those to agents that are gone and have nothing of ours."""
+        """Connects to new agents; disconnects from agents that have left and hold no calls of this client."""
         listed = {node.address: None for node in nodes.values()}
         busy = {held.line for held in self._held.values()}
         for line in list(self._lines.values()):
             was_listed, line.is_listed = line.is_listed, line.address in listed
-            is_stuck = line.told is None and now - line.since >= RENEWAL_SECONDS
+            is_stuck = line.status is None and now - line.since >= RENEWAL_SECONDS
             if line not in busy and (is_stuck or not line.is_listed):
                 self._drop(line)
                 self._agents_changed(now)
@@ -529,12 +536,12 @@ class ClusterCallPool:
 
     def _drop(self, line: CallServerLine, linger: float = 0.0) -> None:
         del self._lines[line.address], self._by_fd[line.fd]
-        self._restless.pop(line, None)
+        self._pending.pop(line, None)
         self._on_close(line.fd)
         line.close(linger)
 
     def _lose(self, line: CallServerLine, now: float) -> list[CallResult]:
-        """Nothing more is heard of an agent: its calls are to be run elsewhere, as other attempts."""
+        """Reports the calls of a lost agent as lost; the scheduler starts them elsewhere as new attempts."""
         self._drop(line)
         when = time.time()
         tasks = [(task, attempt) for task, (attempt, held) in self._where.items() if held.line is line]
@@ -543,49 +550,50 @@ class ClusterCallPool:
         for place in [place for place, held in self._held.items() if held.line is line]:
             del self._held[place]
         self._agents_changed(now)
-        self._look_at = now + ANXIOUS_SECONDS
+        self._look_at = now + URGENT_LOOK_SECONDS
         return [lost(task, attempt, when) for task, attempt in tasks]
 
     def _agents_changed(self, now: float) -> None:
-        """The broker counts with what all have, and at least with what one call may ask for."""
+        """Recomputes the capacity for the scheduler: the sum over all agents, but at least what one call may
+        request."""
         self._changed_at = now
         total: dict[str, int] = {}
         for line in self._lines.values():
-            if line.takes_calls and line.told is not None:
-                for name, amount in line.told.resources.amounts:
+            if line.takes_calls and line.status is not None:
+                for name, amount in line.status.resources.amounts:
                     total[name] = total.get(name, 0) + amount
         self._capacity = largest_of([Resources.of(total), self._largest])
         self._place_waiting()
 
     def take_capacity(self) -> Resources | None:
-        """What all agents have together, if that has changed."""
+        """Returns the capacity of all agents if it has changed."""
         capacity, self._capacity = self._capacity, None
         return capacity
 
     def _given_up(self, now: float) -> list[CallResult]:
-        """Calls that nobody could run for too long."""
-        if not self._waiting or now - self._changed_at < NOBODY_SECONDS:
+        """Fails calls that no agent could hold for too long."""
+        if not self._waiting or now - self._changed_at < NO_AGENT_SECONDS:
             return []
-        takers = [line for line in self._lines.values() if line.takes_calls]
+        accepting = [line for line in self._lines.values() if line.takes_calls]
         waiting, self._waiting = self._waiting, deque()
         hopeless: list[Waiting] = []
         for each in waiting:
-            is_possible = any(line.could_hold(each.needs) for line in takers)
+            is_possible = any(line.could_hold(each.needs) for line in accepting)
             (self._waiting if is_possible else hopeless).append(each)
-        why = f"no agent of the cluster {self._name!r} could run the call for {NOBODY_SECONDS:g} s"
-        error = CallError(f"{why} ({self._refusal})" if self._refusal and not takers else why)
+        why = f"no agent of the cluster {self._name!r} could run the call for {NO_AGENT_SECONDS:g} s"
+        error = CallError(f"{why} ({self._refusal})" if self._refusal and not accepting else why)
         return [not_run(call.task, call.attempt, error) for each in hopeless for call in each.calls]
 
     def close(self, grace: float) -> None:
-        """Tell all farms that nothing more is wanted; they end what they still run for us."""
+        """Closes all sessions; the call servers end what they still run for this client."""
         now = time.monotonic()
         for line in list(self._lines.values()):
-            if line.told is not None:
+            if line.status is not None:
                 line.put(SessionClosed())
                 line.flush(now)
             self._drop(line, LINGER)
-        self._on_close(self._desk_fd)
-        self._desk.close(linger=0)
+        self._on_close(self._contact_fd)
+        self._contact.close(linger=0)
         self._wire.context.term()
 
 
@@ -597,9 +605,11 @@ PAUSE_SECONDS = 0.2
 
 
 def end_farmed(workspace: Workspace) -> str:
-    """Ends the tasks of a net whose client is gone, and returns the name of the cluster; nothing if there are none.
+    """Ends the tasks of a net whose client is gone; returns the name of the cluster, or an empty string if there are
+    none.
 
-    The caller has the lock. Raises `InputError`, and leaves the note, if it cannot be known that they have ended.
+    The caller holds the lock. Raises `InputError` and keeps the note if it cannot be confirmed that the tasks have
+    ended.
     """
     note = read_net_note(workspace)
     if note is None:
@@ -616,7 +626,7 @@ def end_farmed(workspace: Workspace) -> str:
 
 
 def end_by_command(workspace: Workspace, *, forget: bool) -> str:
-    """The same for who only wants that; to `forget` is to give up what cannot be ended."""
+    """Like `end_farmed`, as a command of its own; `forget` gives up tasks that cannot be ended."""
     workspace.acquire(LockHolder(os.getpid(), os.uname().nodename, "", time.time()), ending=True)
     try:
         return end_farmed(workspace)
@@ -651,10 +661,10 @@ def _end_calls(note: NetClusterNote) -> None:
     ended: set[str] = set()
     with Caller(access, make_codec(), role=Role.CLIENT) as caller:
         while True:
-            told = caller.ask(CallServersRequest())
-            if not isinstance(told, CallServersReply):
-                raise InputError("it does not say which nodes it has")
-            listed = {node.address: node.name for node in told.nodes.values()}
+            status = caller.ask(CallServersRequest())
+            if not isinstance(status, CallServersReply):
+                raise InputError("it does not return its list of nodes")
+            listed = {node.address: node.name for node in status.nodes.values()}
             ended |= {each for each in dict.fromkeys([*listed, *note.agents]) if each not in ended and has_ended(each)}
             silent = [name for address, name in listed.items() if address not in ended]
             if not silent:

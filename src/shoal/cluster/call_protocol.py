@@ -1,9 +1,9 @@
-"""What a client and the farms of a cluster say to each other about Python calls.
+"""Protocol of Python calls between a client and the call servers of a cluster: messages and a reliable stream.
 
-On the wire there are five messages: a client asks any agent which farms there are, and each farm about calls; the
-answers; and whoever comes after a client that was killed has its calls ended. Everything about calls travels as items
-in a `CallStream` inside `CallsRequest` and `CallsReply`. Functions, arguments and results are pickled bytes, which are
-opened only in workers and in the client's own program.
+Five messages go over the wire: a client asks any agent for the list of call servers, and exchanges requests and replies
+with each of them; `EndCallsCommand` ends the calls of a client that was killed. Everything about calls travels as items
+in a `CallStream` inside `CallsRequest` and `CallsReply`, which repeats lost parts and keeps their order. Functions,
+arguments and results are pickled bytes. Only workers and the client's own program unpickle them.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from shoal.core.store.directory import NodeInfo
 from shoal.execution.calls.messages import CallRequest, CallResult
 
 PART_BYTES = 1024 * 1024
-"""Larger items are cut."""
+"""Maximum bytes of a part; larger items are split."""
 WINDOW_BYTES = 8 * 1024 * 1024
-"""So much may be on its way without having been heard of."""
+"""Maximum bytes in flight without confirmation."""
 REPEAT_SECONDS = 3.0
 LONGEST_REPEAT = 60.0
 _AROUND = 16
-"""What a part weighs beside its data."""
+"""Bytes of overhead of a part."""
 
 
 class StreamPart(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An item, or a part of one that is not the last."""
+    """An item, or one part of an item; `more`: further parts follow."""
 
     data: bytes
     more: bool = False
 
 
 class CallStream:
-    """Both directions, seen from one side."""
+    """Both directions of a reliable, ordered stream of items, at one end."""
 
     def __init__(self) -> None:
         self.heard = 0
-        """Everything up to this part has arrived here."""
+        """Number of the last part that has arrived here without a gap."""
         self._unsent: deque[StreamPart] = deque()
         self._sent: deque[StreamPart] = deque()
-        """Parts that the other side has not said to have heard."""
+        """Parts that the other end has not confirmed."""
         self._first = 1
         """Number of the first part in `_sent`, or of the next one if that is empty."""
         self._on_the_way = 0
@@ -52,12 +52,13 @@ class CallStream:
         self._unacknowledged = 0
 
     def put(self, item: bytes) -> None:
-        """Something to be sent."""
+        """Queues an item for sending."""
         for at in range(0, len(item), PART_BYTES):
             self._unsent.append(StreamPart(item[at : at + PART_BYTES], at + PART_BYTES < len(item)))
 
     def next_run(self, now: float) -> tuple[int, list[StreamPart]]:
-        """What may be sent now, about as much as one part may hold, and the number of the first; perhaps nothing."""
+        """Returns the parts that may be sent now, about as much as one part may hold, and the number of the first; the
+        list may be empty."""
         first = self._first + len(self._sent)
         chosen: list[StreamPart] = []
         size = 0
@@ -76,7 +77,7 @@ class CallStream:
         return first, chosen
 
     def repeat(self, now: float) -> bool:
-        """Sends everything again that was not heard of for a while; whether there is such a thing."""
+        """Sends all parts again that stayed unconfirmed for a while; returns whether there are any."""
         if not self._sent or now < self._repeat_at:
             return False
         self._unsent.extendleft(reversed(self._sent))
@@ -86,18 +87,18 @@ class CallStream:
         return True
 
     def confirm(self, heard: int, now: float) -> None:
-        """The other side has heard everything up to this part."""
+        """The other end has received everything up to this part."""
         while self._first <= heard and (self._sent or self._unsent):
             if self._sent:
                 self._on_the_way -= len(self._sent.popleft().data) + _AROUND
-            else:  # it was about to be repeated
+            else:  # the parts were about to be repeated
                 self._unsent.popleft()
             self._first += 1
             self._pause = REPEAT_SECONDS
             self._repeat_at = now + REPEAT_SECONDS
 
     def take(self, first: int, parts: list[StreamPart]) -> list[bytes]:
-        """Parts have arrived: the items that are whole now."""
+        """Takes parts that have arrived; returns the items that are complete now."""
         items = []
         for number, part in enumerate(parts, first):
             if number != self.heard + 1:
@@ -110,21 +111,21 @@ class CallStream:
                 self._pieces = []
         return items
 
-    def owes_word(self) -> bool:
-        """Whether the other side should be told soon what we have heard, so that it can go on."""
+    def owes_confirmation(self) -> bool:
+        """Whether a confirmation should be sent soon, so that the other end can continue."""
         return self._unacknowledged >= PART_BYTES
 
     def said(self) -> None:
-        """The other side is being told what we have heard."""
+        """Notes that a confirmation is being sent."""
         self._unacknowledged = 0
 
 
 UNKNOWN = -1
-"""What a farm has heard of a client that it does not know, or not any more."""
+"""The confirmation that a call server sends to a client that it does not know, or no longer knows."""
 
 
 class CallServersRequest(msgspec.Struct, frozen=True, tag=True):
-    """Which agents are there?"""
+    """Requests the list of agents."""
 
 
 class CallServersReply(msgspec.Struct, frozen=True, tag=True):
@@ -132,7 +133,7 @@ class CallServersReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class CallsRequest(msgspec.Struct, frozen=True, tag=True):
-    """A client to a farm; without parts it only says that it lives, and wants to hear the same."""
+    """From a client to a call server; without parts it is a heartbeat, and the reply is one, too."""
 
     client: str
     """Names one connection of one client, from `SessionOpened` to `SessionClosed`."""
@@ -142,7 +143,7 @@ class CallsRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class CallsReply(msgspec.Struct, frozen=True, tag=True):
-    """A farm to a client."""
+    """From a call server to a client."""
 
     client: str
     first: int
@@ -151,14 +152,14 @@ class CallsReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class EndCallsCommand(msgspec.Struct, frozen=True, tag=True):
-    """To a farm, of a client that is gone: the answer, that it is unknown, comes when nothing of it runs any more."""
+    """Ends all calls of a client that is gone. The reply, that the client is unknown, comes when they have ended."""
 
     client: str
-    """What the names of all its connections begin with, up to a dot."""
+    """The common prefix of the names of the client's connections, up to a dot."""
 
 
 class CallsRefusedReply(msgspec.Struct, frozen=True, tag=True):
-    """An agent's answer to what it does not do; on the wire the same as `shoal.cluster.agent.messages.RefusedReply`."""
+    """An agent rejects a request; on the wire the same as `shoal.cluster.agent.messages.RefusedReply`."""
 
     why: str
 
@@ -167,7 +168,7 @@ class CallsRefusedReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class SessionOpened(msgspec.Struct, frozen=True, tag=True):
-    """The first item: where the program is that makes the calls."""
+    """The first item: the environment of the program that makes the calls."""
 
     python: tuple[int, int]
     directory: str
@@ -184,7 +185,7 @@ class FunctionDropped(msgspec.Struct, frozen=True, tag=True):
 
 
 class CallsGiven(msgspec.Struct, frozen=True, tag=True):
-    """A bundle, to be run one after another in one worker, after what was given for the same place before."""
+    """A bundle: its calls run one after another in one worker, after earlier calls for the same place."""
 
     place: int
     needs: Resources
@@ -192,43 +193,44 @@ class CallsGiven(msgspec.Struct, frozen=True, tag=True):
 
 
 class CallCancelled(msgspec.Struct, frozen=True, tag=True):
-    """Its result still follows."""
+    """Cancels a call; its result still follows."""
 
     task: int
     attempt: int
 
 
 class SessionClosed(msgspec.Struct, frozen=True, tag=True):
-    """Nothing more is wanted, neither results."""
+    """The client wants nothing more, not even results."""
 
 
-ToFarm: TypeAlias = SessionOpened | FunctionGiven | FunctionDropped | CallsGiven | CallCancelled | SessionClosed
+ClientItem: TypeAlias = SessionOpened | FunctionGiven | FunctionDropped | CallsGiven | CallCancelled | SessionClosed
 
 
-# ---- items from farms ----------------------------------------------------------------------------------------------
+# ---- items from call servers
+# ---------------------------------------------------------------------------------------
 
 
 class CallServerStatus(msgspec.Struct, frozen=True, tag=True):
-    """What the farm has; comes first, and when it changes."""
+    """The resources of the call server; sent first, and when they change."""
 
     resources: Resources
     refusal: str = ""
     """Why it takes no calls of this client."""
     leaving: bool = False
-    """It takes no more of them."""
+    """It takes no further calls."""
 
 
 class CallsEnded(msgspec.Struct, frozen=True, tag=True):
     results: list[CallResult]
 
 
-FromFarm: TypeAlias = CallServerStatus | CallsEnded
+ServerItem: TypeAlias = CallServerStatus | CallsEnded
 
 encode_item = msgspec.msgpack.Encoder().encode
-decode_to_farm = msgspec.msgpack.Decoder(ToFarm).decode
-decode_from_farm = msgspec.msgpack.Decoder(FromFarm).decode
+decode_client_item = msgspec.msgpack.Decoder(ClientItem).decode
+decode_server_item = msgspec.msgpack.Decoder(ServerItem).decode
 
 
 def client_of(connection: str) -> str:
-    """Which client a connection is one of."""
+    """Returns the client to which a connection belongs."""
     return connection.partition(".")[0]

@@ -1,6 +1,6 @@
-"""Why tasks of a run on a cluster are where they are: a client asks the store, the node and the batch system.
+"""Client side of `shoal why` on a cluster: asks the store, the node and the batch system why tasks do not run.
 
-Any agent knows the state of a task from the store; the node that has a ready task knows why it does not run. Which
+Any agent reads the state of a task from the store. The node that holds a ready task knows why it does not run. Which
 requested nodes are missing is known only on the machine where the cluster was started.
 """
 
@@ -23,10 +23,10 @@ from shoal.cluster.agent.messages import (
     make_codec,
 )
 from shoal.cluster.home import ClusterHome
-from shoal.cluster.lifecycle import absent, factory_says
+from shoal.cluster.lifecycle import absent, factory_state
 from shoal.cluster.messaging.access import Access, access_path, read
 from shoal.cluster.messaging.caller import Caller
-from shoal.cluster.nodes.groups import told
+from shoal.cluster.nodes.groups import read_cluster
 from shoal.cluster.stores.redis import RedisLink, key_of
 from shoal.core.dependencies import TaskStatus
 from shoal.core.explain.answer import Answer, RunAnswer, WaitCause
@@ -38,24 +38,24 @@ from shoal.ledger.cluster_notes import SubmissionNote
 from shoal.ledger.identity import place_of
 
 AGENT_PATIENCE = 10.0
-"""Seconds to wait for any agent; one that handles the files of a large task answers late."""
+"""Seconds to wait for a reply of any agent; one that handles the files of a large task replies late."""
 NODE_PATIENCE = 3.0
-"""Seconds to wait for one certain node."""
+"""Seconds to wait for a reply of one particular node."""
 _AT_ONCE = 500
 HORIZON = 2_000
-"""How many unfinished ancestors are asked for to estimate when a task starts."""
+"""Maximum number of unfinished ancestors that are read to estimate when a task starts."""
 
 
 class ForgottenError(Exception):
     """The cluster no longer has the run: only the ledger knows it."""
 
 
-_AWAY = ("the store has not answered", "no Redis server answers", "the Redis server")
-"""The beginnings of error messages about a store that does not answer."""
+_AWAY = ("the store has not replied", "no Redis server replies", "the Redis server")
+"""Prefixes of error messages about a store that does not reply."""
 
 
 class ClusterExplainClient:
-    """A client's questions about one run."""
+    """Requests about one run."""
 
     def __init__(self, note: SubmissionNote, caller: Caller[WireMessage], access: Access) -> None:
         self._note, self._caller, self._access = note, caller, access
@@ -75,7 +75,7 @@ class ClusterExplainClient:
         return answer
 
     def _look_for_store(self) -> None:
-        """An agent that does not answer may itself wait for the store, which is tried if the access file names it."""
+        """An agent that does not reply may itself wait for the store: tries the store if the access file names it."""
         if self._access.store is None:
             return
         try:
@@ -84,7 +84,7 @@ class ClusterExplainClient:
             raise StoreAwayError(error.message) from None
 
     def statuses(self, tasks: list[int]) -> dict[int, TaskStatus]:
-        """The states of tasks."""
+        """Returns the states of tasks."""
         found: dict[int, TaskStatus] = {}
         for at in range(0, len(tasks), _AT_ONCE):
             some = tasks[at : at + _AT_ONCE]
@@ -94,7 +94,7 @@ class ClusterExplainClient:
         return found
 
     def held(self, task: int) -> Answer:
-        """Why a ready task is where it is."""
+        """Returns why a ready task does not run."""
         question = TaskRequest(self._note.run, task)
         answer = self.ask(question)
         assert isinstance(answer, TaskReply)
@@ -112,30 +112,30 @@ class ClusterExplainClient:
         return answer.answer or Answer(task, WaitCause.ARRIVING)
 
     def whole(self) -> tuple[RunExplainReply, ClusterReply]:
-        """What the store and one agent say of the run, and which nodes are there, without lost ones."""
+        """Returns what the store and one agent know of the run, and the current nodes without lost ones."""
         said = self.ask(RunExplainRequest(self._note.run))
         assert isinstance(said, RunExplainReply)
-        found = told(self._caller)
+        found = read_cluster(self._caller)
         for number in said.gone:
             found.nodes.pop(number, None)
         return said, found
 
     def capacities(self) -> list[Resources]:
-        """The resources of each current node."""
+        """Returns the resources of each current node."""
         return [node.capacity() for node in self.whole()[1].nodes.values()]
 
     def ask_node(self, address: str, question: WireMessage) -> WireMessage:
-        """Asks one certain node."""
+        """Sends a request to one particular node."""
         with Caller(self._access.at([address]), make_codec(), patience=NODE_PATIENCE) as caller:
             return caller.ask(question, NODE_PATIENCE)
 
 
-def explain_brought(
+def explain_submitted(
     note: SubmissionNote, graph: Graph, task: int, now: float, seconds: Callable[[int], float | None]
 ) -> Answer | None:
-    """Why a task of the graph is where it is, in the graph's numbers; None if the cluster does not have it.
+    """Explains a task of the graph, in the graph's numbers; None if the cluster does not have it.
 
-    `seconds`: how long a task is expected to take.
+    `seconds`: the expected duration of a task.
     """
     place_at = {place: at for at, place in enumerate(note.places)}
     numbers = [place_at.get(place_of(graph, each), -1) for each in range(len(graph))]
@@ -178,7 +178,8 @@ def explain_brought(
 
 
 def share_of(graph: Graph, ask: Callable[[], list[Resources]]) -> Callable[[int], float | None]:
-    """The fraction of all resources a task takes; None if no node can run it. `ask`: the resources of each node."""
+    """Returns the fraction of all resources that a task takes; None if no node can run it. `ask`: the resources of each
+    node."""
     nodes = cache(ask)
 
     @cache
@@ -193,7 +194,7 @@ def share_of(graph: Graph, ask: Callable[[], list[Resources]]) -> Callable[[int]
 
 
 def _renumbered(answer: Answer, numbers: list[int]) -> Answer:
-    """Translates the answer of a node from the run's numbers to those of the graph."""
+    """Translates an answer from the numbers of the run to those of the graph."""
     mentioned = set(answer.mentions())
     back = {number: task for task, number in enumerate(numbers) if number in mentioned}
     answer.task = back[answer.task]
@@ -205,12 +206,13 @@ def _renumbered(answer: Answer, numbers: list[int]) -> Answer:
     return answer
 
 
-def explain_brought_run(
+def explain_submitted_run(
     note: SubmissionNote, groups: Collection[bytes] = ()
 ) -> tuple[RunAnswer, dict[int, bytes]] | None:
-    """Why a whole run is where it is, and the places of the tasks in the answer, by their numbers in the run.
+    """Explains a whole run; also returns the keys of the tasks in the answer, by their numbers in the run.
 
-    None if the cluster no longer has it. `groups`: places of tasks without a command, which only the store counts.
+    Returns None if the cluster no longer has the run. `groups`: keys of tasks without a command, which only the store
+    counts.
     """
     access = read(access_path(note.cluster))
     with Caller(access, make_codec()) as caller:
@@ -219,7 +221,7 @@ def explain_brought_run(
             said, found = questions.whole()
             standings = questions.statuses([number for number, place in enumerate(note.places) if place in groups])
         except StoreAwayError as error:
-            return RunAnswer(notes=[f"the cluster's store does not answer: {error}"]), {}
+            return RunAnswer(notes=[f"the cluster's store does not reply: {error}"]), {}
         except ForgottenError:
             return None
         books = said.whole
@@ -244,7 +246,7 @@ def explain_brought_run(
 
 
 def missing_nodes(cluster: str, found: ClusterReply) -> list[str]:
-    """Sentences about requested nodes that are not there, with what the batch system says of them."""
+    """Returns sentences about requested nodes that are missing, with their state in the batch system."""
     if access_path(cluster) == cluster:
         return []  # another user has started the cluster
     home = ClusterHome(cluster)
@@ -264,7 +266,7 @@ def missing_nodes(cluster: str, found: ClusterReply) -> list[str]:
         for what, count in reasons.items():
             nodes = "1 requested node" if count == 1 else f"{count} requested nodes"
             lines.append(f"{nodes} of group {group.name!r}: {what}")
-        factory = factory_says(home, started, group)
+        factory = factory_state(home, started, group)
         if factory:
             lines.append(factory)
     return lines

@@ -1,6 +1,7 @@
-"""Where clusters are kept: a folder each, with the access file, what was started, logs, and the head's books.
+"""Directories of clusters and agents: the access file, the record of started nodes, logs, and the agents' spools.
 
-The folder is `~/.shoal/clusters/NAME`, or in `SHOAL_HOME` if that is set. Nothing here starts or asks anything.
+A cluster has the directory `~/.shoal/clusters/NAME`, or one in `SHOAL_HOME` if that is set. An agent has a spool
+directory for its temporary files. This module reads and writes files; it starts no process and sends no message.
 """
 
 from __future__ import annotations
@@ -23,65 +24,66 @@ from shoal.errors import InputError
 from shoal.execution.files.trees import remove_quietly
 
 MAIN = "main"
-"""The group of those who name none."""
+"""Name of the default group of nodes."""
 
 
 class GroupRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """Nodes of one kind: how they are started, and which there are."""
+    """A group of nodes of one kind: how they are started, and the nodes that exist."""
 
     name: str = MAIN
     kind: str = "local"
     """How nodes are started: `local`, `ssh` or `slurm`."""
     options: list[str] = []
-    """For that: hosts, or options of the batch system."""
+    """Arguments for the starter: hosts, or options of the batch system."""
     agent: list[str] = []
-    """Further words of the agents' command line."""
+    """Further arguments of the agents' command line."""
     labels: list[str] = []
-    """`KEY=VALUE` each, for all its nodes."""
+    """Labels (`KEY=VALUE`) of all its nodes."""
     ssh: list[str] = []
-    """Options for every ssh."""
+    """Options for every ssh command."""
     lodgings: dict[str, RemoteSetup] = {}
-    """By host, what was brought there."""
+    """By host, the installation there."""
     nodes: list[Handle] = []
     leaving: list[Handle] = []
-    """Nodes that were asked to end when they have done what they have begun."""
+    """Nodes that end when their running tasks have ended."""
     bounds: Bounds | None = None
-    """Within which the factory changes the number of nodes; None: it does not."""
+    """Within these bounds the factory changes the number of nodes; None: it does not."""
     offers: Resources | None = None
-    """What its nodes offer, as far as one has been seen."""
+    """Resources of one node, known once a node has joined."""
     closing: bool = False
-    """It was removed, and is forgotten when the last of its nodes has ended."""
+    """The group was removed, and is dropped when the last of its nodes has ended."""
 
     @property
-    def everybody(self) -> list[Handle]:
+    def all_nodes(self) -> list[Handle]:
         return [*self.nodes, *self.leaving]
 
 
 class ClusterRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """What has been started for a cluster, and how."""
+    """The processes that were started for a cluster, and how."""
 
     head: Handle | None = None
     factory: Handle | None = None
-    """The process that changes the number of nodes, of all groups that have bounds."""
+    """The process that changes the number of nodes of all groups that have bounds."""
     groups: list[GroupRecord] = []
 
     @property
     def handles(self) -> list[Handle]:
-        """The nodes of all groups."""
-        return [handle for group in self.groups for handle in group.everybody]
+        """Returns the nodes of all groups."""
+        return [handle for group in self.groups for handle in group.all_nodes]
 
     @property
     def has_bounds(self) -> bool:
         return any(group.bounds is not None for group in self.groups)
 
     def group(self, name: str | None, *, even_closing: bool = False) -> GroupRecord:
-        """The group of a name; who has only one need not name it. Those that were removed are none any more."""
+        """Returns the group of this name. The name may be omitted if there is one group only. Removed groups do not
+        count."""
         groups = [group for group in self.groups if even_closing or not group.closing]
         known = ", ".join(group.name for group in groups)
         if name is None and len(groups) == 1:
             return groups[0]
         if name is None and groups:
-            raise InputError(f"the cluster has several groups: {known}", remedy="say which one with --group NAME")
+            raise InputError(f"the cluster has several groups: {known}", remedy="choose one with --group NAME")
         found = next((group for group in groups if group.name == name), None)
         if found is None:
             which = "no group of nodes" if name is None else f"no group {name!r}"
@@ -90,7 +92,7 @@ class ClusterRecord(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ClusterHome:
-    """The folder of one cluster."""
+    """The directory of one cluster."""
 
     def __init__(self, name: str) -> None:
         self.name = checked_name(name, "a cluster")
@@ -105,7 +107,7 @@ class ClusterHome:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """While this lasts nobody else changes what is started: neither another command nor the factory."""
+        """Holds a lock: no other command, and not the factory, changes the record meanwhile."""
         self.make()
         descriptor = os.open(os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -115,7 +117,7 @@ class ClusterHome:
             os.close(descriptor)
 
     def read_started(self) -> ClusterRecord:
-        """What was started; nothing if there is no such cluster."""
+        """Reads the record; it is empty if there is no such cluster."""
         try:
             with open(self.started, "rb") as file:
                 data = file.read()
@@ -127,7 +129,7 @@ class ClusterHome:
             return self._read_earlier(data)
 
     def _read_earlier(self, data: bytes) -> ClusterRecord:
-        """Earlier versions knew no groups; their list counts only if nothing is in it."""
+        """Versions before groups wrote another format; such a record is accepted only if it is empty."""
         try:
             earlier = msgspec.json.decode(data, type=_Earlier)
         except msgspec.MsgspecError:
@@ -148,7 +150,7 @@ class ClusterHome:
 
 
 class _Earlier(msgspec.Struct):
-    """What tells the list of an earlier version: it had one kind of nodes."""
+    """The fields that identify the record of an earlier version, which had one kind of nodes."""
 
     kind: str
     head: dict[str, object] | None = None
@@ -156,38 +158,39 @@ class _Earlier(msgspec.Struct):
 
 
 PREFIX = "shoal-agent-"
-"""How the name of a folder begins that was made for one agent, and goes with it."""
+"""Prefix of directories that are made for one agent and removed with it."""
 MARK = "shoal-spool"
-"""A file in each folder that we made. A folder without it stays: also an empty one whose agent was killed before it
-wrote the mark."""
+"""Marks a directory that Shoal has made. A directory without it is never removed, not even an empty one whose agent was
+killed before it wrote the mark."""
 LOCK = os.path.join("depot", "cache", "lock")
 YOUNG_SECONDS = 60.0
-"""An agent that starts makes its lock sooner than that, and takes it at once."""
+"""Seconds within which an agent that starts creates its lock; it takes the lock at once."""
 _AT_ONCE = 1.0
 
 
 def make_spool() -> str:
-    """A folder for one agent."""
+    """Creates a directory for one agent."""
     path = tempfile.mkdtemp(prefix=PREFIX)
     os.close(os.open(os.path.join(path, MARK), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     return path
 
 
 def give_spool(path: str) -> None:
-    """Makes the folder that the user gives an agent, if it is not there. It is never removed: a mark of ours goes."""
+    """Creates the directory that the user chose for an agent, if it does not exist. It is never removed: an existing
+    mark is deleted."""
     if os.path.basename(path).startswith(PREFIX) and _is_ours(path):
         os.unlink(os.path.join(path, MARK))
     os.makedirs(path, mode=0o700, exist_ok=True)
 
 
 def remove_spool(path: str) -> None:
-    """The end of an agent; a folder that somebody gave it stays."""
+    """Removes the directory of an agent that ends; a directory that the user chose stays."""
     if os.path.basename(path).startswith(PREFIX) and _is_ours(path):
         remove_quietly(path)
 
 
 def remove_dead() -> list[str]:
-    """Removes the folders of this user's agents that do not live any more, and returns them."""
+    """Removes directories of this user's agents that no longer run, and returns them."""
     removed = []
     folder = tempfile.gettempdir()
     try:
@@ -201,14 +204,14 @@ def remove_dead() -> list[str]:
             if _is_used(entry.path, time.time() - entry.stat(follow_symlinks=False).st_ctime):
                 continue
         except OSError:
-            continue  # it is just being removed
+            continue  # another process is removing it
         remove_quietly(entry.path)
         removed.append(entry.path)
     return removed
 
 
 def _is_ours(path: str) -> bool:
-    """Whether this user's Shoal made the folder: directory and mark belong to the user, and neither is a link."""
+    """Whether this user's Shoal made the directory: directory and mark belong to the user, and neither is a link."""
     try:
         folder, mark = os.lstat(path), os.lstat(os.path.join(path, MARK))
     except OSError:
@@ -218,7 +221,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _is_used(path: str, age: float) -> bool:
-    """Whether an agent lives there, or may be about to."""
+    """Whether an agent uses the directory, or may be about to."""
     try:
         descriptor = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

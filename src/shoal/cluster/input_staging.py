@@ -1,4 +1,4 @@
-"""Files of a run on nodes that share none, seen from the client: what is brought there, and what comes back."""
+"""Staging of a run's files for nodes without a shared file system: uploads inputs, downloads results. Client side."""
 
 from __future__ import annotations
 
@@ -30,25 +30,26 @@ from shoal.ledger.workspace import Workspace
 PART_BYTES = 4 << 20
 PATIENCE_SECONDS = 60.0
 AT_ONCE = 256
-"""Files whose places are asked for together."""
+"""Number of files whose locations are requested together."""
 
 _decode_made = msgspec.msgpack.Decoder(FileVersion).decode
 Ask = Callable[[WireMessage], WireMessage]
 
 
-def bring_sources(run: str, selection: Selection, ask: Ask) -> None:
-    """Sends what no task of the selection makes; the versions go with the run's other pieces."""
+def upload_inputs(run: str, selection: Selection, ask: Ask) -> None:
+    """Uploads the input files that no task of the selection makes; their versions are sent with the other pieces of the
+    run."""
     made: dict[int, FileVersion] = {}
     for at in selection.sources:
         path = selection.files[at]
         if os.path.isdir(path):
-            raise InputError(f"{path!r} is a directory, which cannot be brought to other nodes", remedy="pack it")
+            raise InputError(f"{path!r} is a directory, which cannot be sent to other nodes", remedy="pack it")
         try:
             about = describe(path, object_name(run, at, SOURCE), precious=True, seconds_to_get=0.0)
             executable = bool(os.stat(path).st_mode & stat.S_IXUSR)
             _send(run, at, path, about.size, about.checksum, executable, ask)
         except OSError as error:
-            raise InputError(f"{path!r} cannot be brought: {error.strerror}") from None
+            raise InputError(f"{path!r} cannot be sent: {error.strerror}") from None
         made[at] = FileVersion(SOURCE, about.size, about.checksum)
     ask(SubmissionPiece(run, SOURCES, 0, encode_made(made)))
 
@@ -65,7 +66,7 @@ def _send(run: str, file: int, path: str, size: int, checksum: int, executable: 
 
 
 class OutputReturn:
-    """Gets files back from the nodes that have them."""
+    """Downloads result files from the nodes that have them."""
 
     def __init__(self, run: str, selection: Selection, folder: str, ask: Ask) -> None:
         self._run, self._ask = run, ask
@@ -75,7 +76,7 @@ class OutputReturn:
         self._fetcher: Fetcher | None = None
 
     def get(self, files: Sequence[str]) -> list[str]:
-        """Puts files where they belong; returns those that cannot be had."""
+        """Downloads files to their final paths; returns those that are not available."""
         lost: list[str] = []
         for begin in range(0, len(files), AT_ONCE):
             lost += self._get(files[begin : begin + AT_ONCE])
@@ -105,11 +106,11 @@ class OutputReturn:
             if not poll.poll(PATIENCE_SECONDS * 1000):
                 if self._fetcher.received_bytes == received:
                     return [*lost, *waiting.values()]
-                received = self._fetcher.received_bytes  # something large is still coming
+                received = self._fetcher.received_bytes  # a large file is still arriving
             for fetched in self._fetcher.finished():
                 file = waiting.pop(fetched.name, "")
                 if not file:
-                    continue  # of a question that was given up
+                    continue  # of a request that was given up
                 if fetched.description is None:
                     lost.append(file)
                 else:
@@ -117,16 +118,17 @@ class OutputReturn:
         return lost
 
     def _put(self, name: str, target: str) -> None:
-        """A file of the user's own: one that can be changed, so not a link to what is kept.
+        """Writes a file that the user may modify, so it is not a link to the cached object.
 
-        Made ready in our own folder, so that whoever is ended in between leaves nothing beside the target.
+        It is prepared in our own directory: a process that is killed in between leaves no partial file beside the
+        target.
         """
         assert self._cache is not None
         os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
         ready = os.path.join(self._folder, "ready")
         self._cache.link(name, ready)
         mode = os.stat(ready).st_mode
-        self._cache.drop(name)  # now it is the only name of the file
+        self._cache.drop(name)  # the target is now the only name of the file
         os.chmod(ready, mode | stat.S_IWUSR)
         try:
             os.replace(ready, target)
@@ -144,7 +146,7 @@ class OutputReturn:
 
 
 def _move_over(source: str, target: str) -> None:
-    """Moves a file to another file system: whole or not at all."""
+    """Moves a file to another file system atomically."""
     fresh = f"{target}.shoal-arriving"
     try:
         shutil.copy(source, fresh)
@@ -157,7 +159,7 @@ def _move_over(source: str, target: str) -> None:
 
 
 class WorkspaceCalls:
-    """In the workflow's own `.shoal` directory: results where those of local runs are, calls beside them."""
+    """Call descriptions and results in the workflow's `.shoal` directory, where those of local runs are."""
 
     def __init__(self, graph: Graph, workspace: Workspace) -> None:
         self._graph = graph
@@ -172,7 +174,7 @@ class WorkspaceCalls:
         return f"{self._values}/{place_of(self._graph, task).hex()}"
 
     def write(self, tasks: Sequence[int], values: Values) -> None:
-        """Writes what tells about the calls among some tasks, and the results of earlier runs that they need."""
+        """Writes the descriptions of the calls among `tasks`, and the results of earlier runs that they need."""
         graph, chosen = self._graph, set(tasks)
         for task in tasks:
             action = graph.actions[task]
@@ -207,9 +209,9 @@ class WorkspaceCalls:
             else:
                 payload = plain_payload(action.arguments, dict(action.keywords))
             packed = pack_call(action.function, payload, values_read(graph, task, self), sys.path)
-        except Exception as error:  # whatever pickling of the user's own objects raises
+        except Exception as error:  # pickling the user's own objects may raise anything
             raise InputError(
-                f"{graph.names[task]!r} cannot be brought to other nodes: {type(error).__name__}: {error}",
+                f"{graph.names[task]!r} cannot be sent to other nodes: {type(error).__name__}: {error}",
                 file=graph.source,
                 line=graph.lines[task] or None,
             ) from None

@@ -1,7 +1,7 @@
-"""Starting, looking at, resizing and ending a cluster: what the sub-commands of `shoal cluster` do.
+"""Starts, inspects, resizes and stops a cluster: the sub-commands of `shoal cluster`.
 
-With a factory the number of nodes is decided by a process of its own, which is in
-`shoal.cluster.nodes.factory_process`.
+With a factory a separate process decides the number of nodes (`shoal.cluster.nodes.factory_process`). The end of the
+module checks the settings of a Redis server before a cluster uses it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from shoal.cluster.nodes.groups import (
     agent_command,
     agent_words,
     ask_to_end,
+    clean_hosts,
+    drain_nodes,
+    drop_ended,
     forget_closed,
-    leave_hosts,
-    let_go,
+    read_cluster,
     standings_of,
     starter_of,
-    strike_off,
-    told,
 )
 from shoal.cluster.nodes.local import LocalStarter, last_line
 from shoal.cluster.nodes.starters import Handle, LocalHandle, NodePhase, NodeStatus, NotAnsweringError, Starter
@@ -39,12 +39,12 @@ READY_SECONDS = 60.0
 STOP_SECONDS = 60.0
 _PAUSE = 0.05
 _GENTLE_PAUSE = 1.0
-"""Between two questions to a batch system."""
+"""Seconds between two requests to a batch system."""
 _AT_ONCE = 16
 _FILES_EACH = 64
-"""One agent that is asked to end may take, with room to spare."""
+"""Seconds that an agent may take to end, with a margin."""
 _TAIL = 65536
-"""Bytes of a log in which the last words of each group are looked for."""
+"""Bytes at the end of a log in which the last message of each group is searched."""
 
 Say = Callable[[str], None]
 
@@ -55,17 +55,17 @@ Say = Callable[[str], None]
 def start(
     home: ClusterHome, count: int, group: GroupRecord, bounds: Bounds | None, *, store: str | None, host: str, say: Say
 ) -> None:
-    """Head first, then nodes; waits until all that can be waited for are there."""
+    """Starts the head, then the nodes, and waits for all nodes that do not depend on a queue."""
     with home.locked():
         before = home.read_started()
         if before.head is not None and _runs(before.head):
             raise InputError(
-                f"the cluster {home.name!r} runs already",
+                f"the cluster {home.name!r} is already running",
                 remedy=f"'shoal cluster scale {home.name} N' changes its size, 'cluster stop {home.name}' ends it",
             )
         for left in before.groups:
-            if left.everybody:
-                starter_of(home, left).stop(left.everybody)
+            if left.all_nodes:
+                starter_of(home, left).stop(left.all_nodes)
         if store is not None:
             check_server(store, home.name, say)
         remove_dead()
@@ -87,7 +87,7 @@ def start(
 
 
 def add(home: ClusterHome, count: int, group: GroupRecord, bounds: Bounds | None, say: Say) -> None:
-    """One more group of nodes; if that comes to nothing the cluster is as it was."""
+    """Adds a group of nodes; restores the former state if that fails."""
     with home.locked():
         started = _known(home)
         _sweep(home, started)
@@ -109,22 +109,22 @@ def add(home: ClusterHome, count: int, group: GroupRecord, bounds: Bounds | None
 
 
 def _undo(home: ClusterHome, name: str) -> None:
-    """A group that could not be begun is forgotten, with what there is of it."""
+    """Removes a group whose start failed, with its nodes."""
     with home.locked():
         started = home.read_started()
         group = started.group(name)
         group.bounds, group.closing = None, True
         try:
-            _end_nodes(starter_of(home, group), group.everybody)
+            _end_nodes(starter_of(home, group), group.all_nodes)
             group.nodes, group.leaving = [], []
         except NotAnsweringError:
-            pass  # what is left of it is ended with the cluster, or by 'remove'
+            pass  # nodes that are left end with the cluster, or with 'remove'
         forget_closed(started)
         home.write_started(started)
 
 
 def _begin(home: ClusterHome, group: GroupRecord, bounds: Bounds | None, count: int, say: Say) -> None:
-    """The first nodes of a group; its factory, if it is to have one, goes on from there."""
+    """Starts the first nodes of a group; its factory, if it has one, continues from there."""
     if group.kind == "ssh":
         _prepare_hosts(home, group, say)
     scale(home, count, say, group.name)
@@ -133,7 +133,7 @@ def _begin(home: ClusterHome, group: GroupRecord, bounds: Bounds | None, count: 
 
 
 def _start_head(home: ClusterHome, started: ClusterRecord, bind: str) -> None:
-    """Starts the head and waits until it answers."""
+    """Starts the head and waits until it replies."""
     command = agent_command(home, "--head", "--bind", bind, "--store", home.store)
     found = LocalStarter(command, home.logs).start(1)
     if found.problems:
@@ -146,7 +146,7 @@ def _start_head(home: ClusterHome, started: ClusterRecord, bind: str) -> None:
         if not _runs(head):
             raise InputError(f"the head of the cluster has ended: {last_line(head.log).removeprefix('shoal: ')}")
         if time.monotonic() > deadline:
-            raise RunError("the head of the cluster does not get ready")
+            raise RunError("the head of the cluster does not reply")
         time.sleep(_PAUSE)
 
 
@@ -163,7 +163,7 @@ def _answers(home: ClusterHome) -> bool:
 
 
 def _prepare_hosts(home: ClusterHome, group: GroupRecord, say: Say) -> None:
-    """Brings program and access file to the hosts."""
+    """Installs the program and the access file on the hosts."""
     from shoal.cluster.nodes.remote_setup import prepare_hosts
     from shoal.cluster.nodes.ssh import Ssh, parse_hosts
 
@@ -181,7 +181,7 @@ def _prepare_hosts(home: ClusterHome, group: GroupRecord, say: Say) -> None:
 
 
 def _start_factory(home: ClusterHome) -> bool:
-    """Starts the process that keeps groups within their bounds, if any has them and it does not run."""
+    """Starts the process that keeps groups within their bounds, if a group has bounds and the process does not run."""
     with home.locked():
         started = home.read_started()
         if not started.has_bounds or (started.factory is not None and _runs(started.factory)):
@@ -200,7 +200,7 @@ def _runs(handle: Handle) -> bool:
 
 
 def restart(home: ClusterHome, say: Say) -> None:
-    """Starts the head anew if it is gone, at the address it had, and the factory if there is to be one."""
+    """Restarts the head at its former address if it has ended, and the factory if a group has bounds."""
     with home.locked():
         started = home.read_started()
         if started.head is None:
@@ -211,24 +211,24 @@ def restart(home: ClusterHome, say: Say) -> None:
             try:
                 _start_head(home, started, read(home.access).contacts[0])
             except ShoalError:
-                started.head = before  # there is a cluster still, and it can be tried once more
+                started.head = before  # the cluster still exists, so 'restart' can be tried again
                 raise
             finally:
                 home.write_started(started)
-    say("the head was started anew" if is_gone else "the head runs")
+    say("the head was restarted" if is_gone else "the head is running")
     is_new = _start_factory(home)
     for group in started.groups:
         if group.bounds is not None and is_new:
             say(_keeps(started, group))
     if started.has_bounds and not is_new:
-        say("the factory runs")
+        say("the factory is running")
 
 
 # ---- resizing ------------------------------------------------------------------------------------------------------
 
 
 def scale(home: ClusterHome, count: int, say: Say, name: str | None = None) -> None:
-    """As many nodes as asked for; the newest go first, when they have done what they have begun."""
+    """Starts or ends nodes until there are `count`. The newest end first, when their running tasks have ended."""
     with home.locked():
         started = _known(home)
         group = started.group(name)
@@ -238,16 +238,17 @@ def scale(home: ClusterHome, count: int, say: Say, name: str | None = None) -> N
                 remedy=f"change its bounds: 'shoal cluster scale {home.name} --min A --max B'",
             )
         starter = starter_of(home, group)
-        standing = starter.poll(group.everybody) if group.everybody else {}
-        strike_off(group, standing)
+        standing = starter.poll(group.all_nodes) if group.all_nodes else {}
+        drop_ended(group, standing)
         alive = group.nodes
         problems: tuple[str, ...] = ()
         if len(alive) > count:
-            alive.sort(key=lambda node: standing[node].phase is not NodePhase.RUNNING)  # those that only wait go first
-            group.leaving += let_go(read(home.access), starter, alive[count:])
+            # those that wait in the queue end first
+            alive.sort(key=lambda node: standing[node].phase is not NodePhase.RUNNING)
+            group.leaving += drain_nodes(read(home.access), starter, alive[count:])
             alive = alive[:count]
         elif len(alive) < count:
-            found = starter.start(count - len(alive), group.everybody)
+            found = starter.start(count - len(alive), group.all_nodes)
             alive += found.handles
             problems = found.problems
         group.nodes = alive
@@ -257,14 +258,14 @@ def scale(home: ClusterHome, count: int, say: Say, name: str | None = None) -> N
     for problem in problems:
         say(problem)
     if group.kind == "slurm":
-        say(f"{len(alive)} nodes asked for; Slurm starts them when it can" if alive else "no node is asked for")
+        say(f"{len(alive)} nodes requested; Slurm starts them when it can" if alive else "no nodes requested")
     else:
         _await_nodes(home, starter, alive)
-        say("1 node is there" if len(alive) == 1 else f"{len(alive)} nodes are there")
+        say("1 node is running" if len(alive) == 1 else f"{len(alive)} nodes are running")
 
 
 def set_bounds(home: ClusterHome, bounds: Bounds, say: Say, name: str | None = None) -> None:
-    """The factory goes by these from now on; if there was none there is one now."""
+    """Sets the bounds of a group; starts the factory if none runs."""
     with home.locked():
         started = _known(home)
         group = started.group(name)
@@ -283,19 +284,19 @@ def _keeps(started: ClusterRecord, group: GroupRecord, *, is_change: bool = Fals
 
 
 def _of(home: ClusterHome, started: ClusterRecord, group: GroupRecord) -> str:
-    """A group in words; who has only one need not know that it is one."""
+    """Names a group in messages; a cluster with one group is named itself."""
     return repr(home.name) if len(started.groups) == 1 else f"group {group.name!r} of {home.name!r}"
 
 
 def remove(home: ClusterHome, name: str, say: Say) -> None:
-    """Ends the nodes of a group when they have done what they have begun; then there is no such group any more."""
+    """Ends the nodes of a group when their running tasks have ended; then removes the group."""
     with home.locked():
         started = _known(home)
         group = started.group(name, even_closing=True)
         starter = starter_of(home, group)
         group.bounds, group.closing = None, True
-        strike_off(group, starter.poll(group.everybody) if group.everybody else {})
-        group.leaving += let_go(read(home.access), starter, group.nodes) if group.nodes else []
+        drop_ended(group, starter.poll(group.all_nodes) if group.all_nodes else {})
+        group.leaving += drain_nodes(read(home.access), starter, group.nodes) if group.nodes else []
         group.nodes = []
         forget_closed(started)
         home.write_started(started)
@@ -305,16 +306,16 @@ def remove(home: ClusterHome, name: str, say: Say) -> None:
 
 
 def _sweep(home: ClusterHome, started: ClusterRecord) -> None:
-    """Forgets groups that were removed and whose nodes have ended."""
+    """Drops removed groups whose nodes have ended."""
     closing = [group for group in started.groups if group.closing]
     standings, _ = standings_of(home, closing)
     for group in closing:
-        strike_off(group, standings)
+        drop_ended(group, standings)
     forget_closed(started)
 
 
 def _known(home: ClusterHome) -> ClusterRecord:
-    """What was started of a cluster that there is."""
+    """Reads the record of an existing cluster."""
     started = home.read_started()
     if started.head is None:
         raise nowhere(home)
@@ -326,7 +327,7 @@ def _await_nodes(home: ClusterHome, starter: Starter, handles: Sequence[Handle])
     next_poll = 0.0
     with Caller(read(home.access), make_codec()) as caller:
         while True:
-            there = {node.labels.get("node") for node in told(caller).nodes.values()}
+            there = {node.labels.get("node") for node in read_cluster(caller).nodes.values()}
             missing = [handle for handle in handles if handle.name not in there]
             if not missing:
                 return
@@ -340,13 +341,14 @@ def _await_nodes(home: ClusterHome, starter: Starter, handles: Sequence[Handle])
             time.sleep(_PAUSE)
 
 
-# ---- looking -------------------------------------------------------------------------------------------------------
+# ---- inspecting
+# ----------------------------------------------------------------------------------------------------
 
 
 def absent(
     home: ClusterHome, started: ClusterRecord, found: ClusterReply
 ) -> dict[str, list[tuple[Handle, NodeStatus]]]:
-    """By group, nodes that were started and are not there, with the reason as far as whoever starts them knows it."""
+    """Returns, per group, the nodes that were started but have not joined, with the reason if the starter knows it."""
     there = {node.labels.get("node") for node in found.nodes.values()}
     missing = {
         group.name: [each for each in (group.leaving if group.closing else group.nodes) if each.name not in there]
@@ -360,19 +362,19 @@ def absent(
     }
 
 
-def factory_says(home: ClusterHome, started: ClusterRecord, group: GroupRecord) -> str:
-    """How the factory of a group is doing, in words; nothing if there is none."""
+def factory_state(home: ClusterHome, started: ClusterRecord, group: GroupRecord) -> str:
+    """Describes the state of a group's factory; empty if there is none."""
     if group.bounds is None:
         return ""
     bounds = f"from {group.bounds.minimum} to {group.bounds.maximum} nodes"
     if started.factory is None or not _runs(started.factory):
         return f"the factory ({bounds}) does not run; 'shoal cluster restart {home.name}' starts it"
-    said = _last_said(started.factory.log, f" group {group.name}: ")
+    said = _last_message(started.factory.log, f" group {group.name}: ")
     return f"factory {bounds}" + (f": {said}" if said else "")
 
 
-def _last_said(log: str, of: str) -> str:
-    """The last of a factory's words about one group, with their time."""
+def _last_message(log: str, of: str) -> str:
+    """Returns the factory's last log message about a group, with its time."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
@@ -382,11 +384,12 @@ def _last_said(log: str, of: str) -> str:
     return next((line.replace(of, " ", 1) for line in reversed(lines) if of in line), "")
 
 
-# ---- ending --------------------------------------------------------------------------------------------------------
+# ---- stopping
+# ------------------------------------------------------------------------------------------------------
 
 
 def stop(home: ClusterHome) -> int:
-    """Ends the factory, the nodes, then the head; how many nodes were still to be ended."""
+    """Stops the factory, the nodes, then the head; returns the number of nodes that were still running."""
     started = home.read_started()
     if started.head is None and not started.handles:
         raise nowhere(home)
@@ -397,23 +400,23 @@ def stop(home: ClusterHome) -> int:
         standings, _ = standings_of(home, started.groups)
         ended_before = sum(standing.phase is NodePhase.ENDED for standing in standings.values())
         if started.handles:
-            _tell_all_to_end(home)
+            _ask_all_to_end(home)
         problems = []
         for group in started.groups:
             try:
-                _end_nodes(starter_of(home, group), group.everybody)
+                _end_nodes(starter_of(home, group), group.all_nodes)
             except NotAnsweringError as error:
                 problems.append(str(error))
-        if problems:  # what is left can be ended by another try
+        if problems:  # another 'stop' can end the rest
             raise RunError(problems[0])
         for group in started.groups:
-            leave_hosts(group)
+            clean_hosts(group)
         _clear(home, started)
-    return sum(len(group.everybody) for group in started.groups) - ended_before
+    return sum(len(group.all_nodes) for group in started.groups) - ended_before
 
 
 def _clear(home: ClusterHome, started: ClusterRecord) -> None:
-    """Ends the head; then there is no such cluster any more."""
+    """Stops the head and removes the record of the cluster."""
     if started.head is not None:
         LocalStarter([], home.logs).stop([started.head])
     remove_dead()
@@ -424,12 +427,12 @@ def _clear(home: ClusterHome, started: ClusterRecord) -> None:
         pass
 
 
-def _tell_all_to_end(home: ClusterHome) -> None:
-    """Agents that hear it give back what they have and are gone soon; the others are ended from outside."""
+def _ask_all_to_end(home: ClusterHome) -> None:
+    """Asks all agents to end. Those that receive it return their tasks and end soon; the starter kills the others."""
     try:
         access = read(home.access)
         with Caller(access, make_codec()) as caller:
-            addresses = [node.address for node in told(caller).nodes.values()]
+            addresses = [node.address for node in read_cluster(caller).nodes.values()]
     except InputError:
         return
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -438,7 +441,7 @@ def _tell_all_to_end(home: ClusterHome) -> None:
 
 
 def _end_nodes(starter: Starter, nodes: Sequence[Handle]) -> None:
-    """From outside, and until they have ended; a batch system takes its time for that."""
+    """Ends nodes through their starter and waits until they have ended; a batch system needs some time."""
     if not nodes:
         return
     starter.stop(nodes)
@@ -454,7 +457,7 @@ def nowhere(home: ClusterHome) -> InputError:
 
 
 def names() -> list[str]:
-    """The clusters that were started from here."""
+    """Returns the names of the clusters that were started on this machine."""
     folder = os.path.dirname(ClusterHome("x").folder)
     try:
         found = sorted(os.listdir(folder))
@@ -464,11 +467,11 @@ def names() -> list[str]:
 
 
 FORGOTTEN_SECONDS = 60
-"""How long the server keeps what was written to try it, if nobody takes it away."""
+"""Seconds after which the server drops the test key if it is not deleted."""
 
 
 def check_server(url: str, cluster: str, say: Callable[[str], None]) -> None:
-    """Says what of its settings endangers runs; a server that takes nothing is refused."""
+    """Warns about settings of a Redis server that endanger runs; rejects a server that accepts no writes."""
     key = key_of(cluster, "trial")
     link = RedisLink(url.split(","), key)
     try:
@@ -477,6 +480,6 @@ def check_server(url: str, cluster: str, say: Callable[[str], None]) -> None:
         link.call("SET", key, "1", "EX", FORGOTTEN_SECONDS)
         link.call("DEL", key)
     except RunError as error:
-        raise InputError(str(error), remedy="the books of a cluster cannot be kept there") from None
+        raise InputError(str(error), remedy="use another server: this one cannot hold the store of a cluster") from None
     finally:
         link.close()

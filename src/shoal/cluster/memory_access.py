@@ -1,8 +1,8 @@
-"""Opens memories: of a node, of a program on its own, and of a program that works with a cluster.
+"""Opens memories: of a node, of a program on its own, and of a program that uses the memory of a cluster.
 
-A program's session keeps its allocations. It holds a connection to every node that has some of them, and makes it anew
-when it breaks; when the program ends, the nodes notice and give the memory back. A process that was forked from the
-program shares its memory, and ends nothing of it.
+The session of a program owns its allocations. It holds a connection to every node that stores some of them, and
+reconnects when a connection breaks. When the program ends, the nodes notice the lost connections and free its memory. A
+process forked from the program shares its memory, and frees nothing when it ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shoal.data.listener import DataListener
 from shoal.data.memory.client import VARIABLE, Attached, enter, leave
 from shoal.data.memory.handle import Allocation, Memory
 from shoal.data.memory.protocol import KeepRequest, MemoryNode, Peers, receive, send
-from shoal.data.memory.segments import DOOR, NodeExtents, Segments, folders_of, shared_memory_bytes
+from shoal.data.memory.segments import SOCKET_NAME, NodeExtents, Segments, folders_of, shared_memory_bytes
 from shoal.data.memory.server import MemoryServer
 from shoal.data.memory.service import MemoryService
 from shoal.errors import InputError, ShoalError
@@ -33,18 +33,18 @@ from shoal.resources.memory_layout import AllocationRecord
 
 
 class MemoryRequest(msgspec.Struct, frozen=True, tag=True):
-    """Where is the memory of this cluster?"""
+    """Requests the memory service of each node of the cluster."""
 
 
 class MemoryReply(msgspec.Struct, frozen=True, tag=True):
-    """The nodes by number, and the token of their listeners."""
+    """The memory services by node number, and the token of their listeners."""
 
     nodes: dict[int, MemoryNode]
     token: bytes
 
 
 class MemoryRefusedReply(msgspec.Struct, frozen=True, tag="Refused"):
-    """The agent does not tell, and this is why."""
+    """The agent rejects the request, for this reason."""
 
     why: str
     anew: bool = False
@@ -58,26 +58,27 @@ def make_codec() -> Codec[Asked]:
 
 
 KEEP_SECONDS = 3.0
-"""So often a session looks after its connections: several times before a node takes it for gone."""
+"""Seconds between two checks of the connections: a node sees several of them before it takes the session for ended."""
 SHARE = 4
-"""A node gives one part in so many of its memory, unless told otherwise."""
+"""By default, a node offers 1 part in N of its memory."""
 
 
 def limit_of(text: str | None, memory_bytes: int) -> int:
-    """How much a node holds: what was asked for, or a part of its memory and of what the system has."""
+    """Returns the memory limit of a node: the requested one, or a fraction of its memory and of its shared memory file
+    system."""
     if text is not None:
         return parse_size(text, "--shared-memory")
     return min(memory_bytes, shared_memory_bytes()) // SHARE
 
 
 def open_node(cluster: str, listener: DataListener, limit: int) -> MemoryServer:
-    """The service of an agent. `MemoryServer.tell` tells it which other nodes there are."""
+    """Opens the memory service of an agent. `MemoryServer.tell` informs it of the other nodes."""
     here = NodeExtents(Segments(cluster), limit)
     return MemoryServer(MemoryService(Peers(listener.token), here), here, listener)
 
 
 class LocalMemory(MemoryService):
-    """The memory of one process and of what it starts, without a cluster."""
+    """The memory of one process and its children, without a cluster."""
 
     def __init__(self, limit: int) -> None:
         here = NodeExtents(Segments("local"), limit)
@@ -85,22 +86,22 @@ class LocalMemory(MemoryService):
         self._served = MemoryServer(self, here)
         self._served.tell(0, {0: MemoryNode(os.uname().nodename, "")}, [])
         self._process = os.getpid()
-        os.environ[VARIABLE] = self._served.door
+        os.environ[VARIABLE] = self._served.socket_path
 
     def close(self) -> None:
-        """Gives everything back, if this is the process that opened it."""
+        """Frees everything, if this is the process that opened it."""
         atexit.unregister(self.close)
         if os.getpid() != self._process:
             leave(self)
             return
-        if os.environ.get(VARIABLE) == self._served.door:
+        if os.environ.get(VARIABLE) == self._served.socket_path:
             del os.environ[VARIABLE]
         leave(self)
         self._served.close()
 
 
 def local(limit: str | int | None = None) -> Memory:
-    """A memory in this process, for it and the processes that it starts; it ends with it, or with its `close`."""
+    """Opens a memory in this process, for it and its children. It ends with the process, or with its `close`."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     opened = LocalMemory(limit_of(None if limit is None else str(limit), total))
     enter(opened)
@@ -109,9 +110,9 @@ def local(limit: str | int | None = None) -> Memory:
 
 
 def connect(cluster: str, run: str = "") -> Memory:
-    """The memory of a cluster for this program, by the cluster's name or the path of its access file.
+    """Opens the memory of a cluster for this program, by the cluster's name or the path of its access file.
 
-    Allocations are kept until the program ends or closes it. Tasks get them by their handles.
+    Allocations live until the program ends or closes the memory. Tasks access them by their handles.
     """
     session = ClusterMemory(cluster, run or f"session-{secrets.token_hex(6)}")
     enter(session)
@@ -119,10 +120,10 @@ def connect(cluster: str, run: str = "") -> Memory:
 
 
 class ClusterMemory(MemoryService):
-    """The memory of a cluster as a program sees it that is no task of it."""
+    """The memory of a cluster as seen by a program that is not a task of it."""
 
     def __init__(self, cluster: str, run: str, *, visiting: bool = False) -> None:
-        """`visiting`: the run is somebody else's, and what is allocated here stays with it."""
+        """`visiting`: the run belongs to another program, and allocations made here stay with it."""
         access = read(access_path(cluster))
         self._caller = Caller(access, make_codec(), role=Role.CLIENT)
         self._asking = threading.Lock()
@@ -133,7 +134,7 @@ class ClusterMemory(MemoryService):
         self.kept = "session"
         self.allocated = self._keep
         self._made: dict[str, Allocation] = {}
-        """What we have to keep; it goes when the session ends, unless we are visiting."""
+        """The allocations of this session; they are freed when it ends, unless it is visiting."""
         self._process = os.getpid()
         self._visiting = visiting
         self._keepers: dict[int, Channel] = {}
@@ -146,20 +147,20 @@ class ClusterMemory(MemoryService):
         with self._asking:
             told = self._caller.ask(MemoryRequest())
         if isinstance(told, MemoryRefusedReply):
-            raise InputError(f"the cluster does not tell where its memory is: {told.why}")
+            raise InputError(f"the cluster refuses to list its memory services: {told.why}")
         assert isinstance(told, MemoryReply)
         self._token = told.token
         return told.nodes
 
     def _keep(self, allocation: Allocation) -> None:
-        """Sees to it that all its holders know that we are there."""
+        """Ensures that all nodes with parts of the allocation know that this session lives."""
         self._made[allocation.id] = allocation
         for holder in _holders(allocation):
             if holder not in self._keepers:
                 self._remind(holder)
 
     def _remind(self, holder: int) -> None:
-        """Over the connection that is there, or a new one if that has broken; what fails is tried again next time."""
+        """Renews the session at a node, over the open connection or a new one; a failure is retried next time."""
         with self._keeping:
             was_there = holder in self._keepers
             if not self._is_reminded(holder) and was_there:
@@ -186,23 +187,24 @@ class ClusterMemory(MemoryService):
                     self._remind(holder)
 
     def _to_remind(self) -> list[int]:
-        """Nodes that hold what we keep; extents with replicas may have found others than their handles say."""
+        """Returns the nodes that store allocations of this session. Extents with replicas may have moved since their
+        handles were made."""
         made = list(self._made.values())
         if any(allocation.replicas > 1 for allocation in made):
             try:
                 self.refresh()
             except ShoalError:
-                pass  # nobody tells just now: those that we know of are still to be reminded
+                pass  # no agent replies; the known nodes are still to be reminded
             return list(self.nodes)
         return [holder for holder in {each: None for one in made for each in _holders(one)} if holder in self.nodes]
 
     def free(self, allocation: AllocationRecord) -> None:
-        """Gives the memory back on all nodes."""
+        """Frees the allocation on all nodes."""
         self._made.pop(allocation.id, None)
         super().free(allocation)
 
     def close(self) -> None:
-        """Ends the session, if this is the process that began it; the cluster gives back what was allocated in it."""
+        """Ends the session, if this is the process that began it; the cluster frees what was allocated in it."""
         if os.getpid() != self._process:
             leave(self)
             return
@@ -225,11 +227,11 @@ def _holders(allocation: Allocation) -> dict[int, None]:
 
 
 def node_here(cluster: str, run: str = "") -> Attached | None:
-    """The service of a node of the cluster on this machine, if there is one."""
+    """Returns the memory service of a node of the cluster on this machine, if there is one."""
     access = read(access_path(cluster))
     for folder in folders_of(access.cluster):
         try:
-            return Attached(os.path.join(folder, DOOR), run)
+            return Attached(os.path.join(folder, SOCKET_NAME), run)
         except InputError:
-            continue  # it has just ended
+            continue  # the node has just ended
     return None

@@ -1,7 +1,8 @@
-"""Which nodes take part in a run, and what they tell, for its ledger: they get numbers there as they are seen.
+"""Nodes that take part in a run, and its long attempts, as the client records them in the ledger.
 
-Numbers begin at 1, since 0 is the machine that writes the ledger. A node goes by its name: one that comes back under
-the same name is the same. What nodes tell that has not changed is not written again.
+Nodes get numbers in the ledger in the order in which they are seen, from 1; 0 is the machine that writes the ledger. A
+node is identified by its name: one that returns under the same name is the same node. Unchanged status is not written
+again.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from shoal.ledger.records import NodeLeft, NodeSeen, NodeTold, TaskStarted, Task
 from shoal.ledger.run_fold import presence_of
 
 LEAST_SECONDS, MOST_SECONDS = 1.0, 5.0
-"""Nodes tell once a second how they are doing; the client looks as often, or seldomer if there are many of them."""
+"""Minimum seconds between two status requests. Nodes report every second; with many nodes the client asks less
+often."""
 NODES_A_SECOND = 20
-"""So many are written down: some 5 MB in an hour."""
+"""Maximum number of status records: some 5 MB in an hour."""
 MEMORY_STEP = 0.01
-"""The share of memory in use is never twice the same; what changes by less is no news."""
+"""Minimum change of the memory share that is recorded; it is never exactly the same twice."""
 
 Grown = tuple[int, ...]
 
 
 class _Span(msgspec.Struct):
-    """From when until when a node took part."""
+    """The period during which a node took part."""
 
     begin: float
     cores: float
@@ -37,7 +39,7 @@ class _Span(msgspec.Struct):
 
 
 class Participants:
-    """The nodes of one run, as its client sees them."""
+    """The nodes of one run, as seen by its client."""
 
     def __init__(self, ledger: LedgerWriter) -> None:
         self._ledger = ledger
@@ -45,18 +47,18 @@ class Participants:
         self._present: set[str] = set()
         self._spans: dict[str, list[_Span]] = {}
         self._is_first = True
-        """This is the first look; whoever comes later has done nothing for other runs."""
+        """No status was seen yet. A node that joins later has done nothing for other runs."""
         self._before: dict[str, Grown] = {}
-        """What each node had done for other runs."""
+        """What each node had done for other runs before."""
         self._told: dict[str, tuple[int | float | None, ...]] = {}
 
     @property
     def pause(self) -> float:
-        """Seconds until the next look."""
+        """Returns the seconds until the next status request."""
         return min(MOST_SECONDS, max(LEAST_SECONDS, len(self._present) / NODES_A_SECOND))
 
     def number(self, name: str, when: float) -> int:
-        """The number of a node, also of one that came and went between two looks; 0 if it has no name."""
+        """Returns the number of a node, also of one that came and went between two requests; 0 if it has no name."""
         if not name:
             return 0
         return self._numbers.get(name) or self._enter(when, name, [])
@@ -75,12 +77,13 @@ class Participants:
         self._told.pop(name, None)
 
     def joined(self, when: float, name: str, resources: list[tuple[str, int]]) -> None:
-        """A node takes part from this moment on, as the log of the run has it."""
+        """A node takes part from this moment on, according to the run's log."""
         if name not in self._present:
             self._enter(when, name, resources)
 
     def left(self, when: float, name: str) -> bool:
-        """A node takes part until this moment, as the log has it; by now it may be back. Whether it had work."""
+        """A node takes part until this moment, according to the run's log; it may have returned since. Returns whether
+        it had work."""
         if name not in self._present or when < self._spans[name][-1].begin:
             return False
         had_work = self._had_work(name)
@@ -91,7 +94,7 @@ class Participants:
         return any(self._told.get(name, ())[-len(_SILENT) : -2])
 
     def cores(self) -> float:
-        """The most cores that were there at the same time."""
+        """Returns the maximum number of cores that took part at the same time."""
         spans = [span for each in self._spans.values() for span in each]
         changes = sorted([(span.begin, 1, span.cores) for span in spans] + [(s.end, 0, -s.cores) for s in spans])
         most = now = 0.0
@@ -101,22 +104,23 @@ class Participants:
         return most
 
     def all_cores(self) -> float:
-        """Of all nodes that took part, as those count that read the ledger."""
+        """Returns the cores of all nodes that took part, counted as readers of the ledger count them."""
         return sum(next((span.cores for span in reversed(spans) if span.cores), 0.0) for spans in self._spans.values())
 
     def core_seconds(self, begin: float, end: float) -> float:
-        """What nodes have offered in this time, as those count that read the ledger."""
+        """Returns the core-seconds that nodes have offered in this period, counted as readers of the ledger count
+        them."""
         spans = ((0, s.cores, (s.begin, s.end)) for each in self._spans.values() for s in each)
         return sum(cores * (left - came) for _, cores, came, left in presence_of(spans, begin, end))
 
     def take(
         self, now: float, nodes: Mapping[int, NodeInfo], notes: Mapping[int, ClusterNodeFacts], since: float = 0.0
     ) -> list[str]:
-        """Those who are there at this moment, and what they say of themselves; returns who is gone that had work."""
+        """Records the current nodes and their status; returns the names of lost nodes that had work."""
         here = {info.name: (info, notes.get(number, ClusterNodeFacts())) for number, info in nodes.items()}
         for name, (info, note) in here.items():
             if name not in self._present:
-                # Those that are there at the first look were there when the run began.
+                # Nodes that are present at the first look were present when the run began.
                 self._enter(since if self._is_first and since else now, name, list(info.resources.amounts))
             self._hear(now, name, note)
         gone = sorted(self._present - here.keys())
@@ -128,7 +132,7 @@ class Participants:
 
     def _hear(self, now: float, name: str, note: ClusterNodeFacts) -> None:
         if note == ClusterNodeFacts():
-            return  # it has not said anything yet, or the books have lost it
+            return  # it has not reported yet, or the store has lost its report
         done = (note.fetched, note.stolen, note.pushed, note.fetched_files, note.hits, note.hit_bytes)
         before = self._before.setdefault(name, done if self._is_first else (0,) * len(done))
         grown = tuple(max(0, mine - earlier) for mine, earlier in zip(done, before, strict=True))
@@ -139,10 +143,10 @@ class Participants:
 
 
 def standing(note: ClusterNodeFacts) -> tuple[int | float | None, ...]:
-    """How a node stands at this moment, as `NodeTold` has it: running, wait, local, shared, cores and memory."""
+    """Returns the fields of a `NodeTold` record: running, wait, local, shared, cores and memory."""
     if not note.up_seconds:
         return _SILENT
-    handed_over = note.running - note.places if note.run else 0  # they start here and nowhere else
+    handed_over = note.running - note.places if note.run else 0  # handed-over tasks start here and nowhere else
     return (
         max(0, note.places - note.fetching) if note.run else note.running,
         note.fetching + note.resting,
@@ -157,20 +161,20 @@ _SILENT: tuple[int | float | None, ...] = (None, 0, 0, 0, 0, 0.0)
 
 
 Said = tuple[int, int, int, float]
-"""Node, task, attempt, and for how many seconds."""
+"""Node, task, attempt, and its age in seconds."""
 
 
 class LongAttempts:
-    """The attempts of one run, as its client hears of them."""
+    """The long attempts of one run, as its client learns of them."""
 
     def __init__(self, is_open: Callable[[int], bool]) -> None:
-        """`is_open` tells whether a task may still run."""
+        """`is_open` returns whether a task may still run."""
         self._is_open = is_open
         self._known: dict[int, TaskStarted] = {}
         self._ended: dict[int, int] = {}
-        """By task that may run again: its last attempt that has ended. What nodes say may be older than that."""
+        """By task that may run again: the last attempt that has ended. Reports of nodes may be older than that."""
         self._missed: set[int] = set()
-        """Attempts that were not named the last time; their end may be on its way."""
+        """Attempts that were missing in the last report; their end may be on its way."""
 
     def ended(self, task: int, attempt: int) -> None:
         known = self._known.get(task)
@@ -182,7 +186,7 @@ class LongAttempts:
             self._ended.pop(task, None)
 
     def hear(self, now: float, said: Iterable[Said]) -> tuple[list[TaskStarted], TasksVanished | None]:
-        """What is new since the last time."""
+        """Takes reports; returns the attempts that are new and those that have vanished since the last call."""
         begun: list[TaskStarted] = []
         named: set[int] = set()
         for node, task, attempt, seconds in said:

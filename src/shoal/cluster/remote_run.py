@@ -1,7 +1,8 @@
-"""A run on a cluster, seen from the machine that brought it: submit, follow the log, keep the books.
+"""A run on a cluster, seen from the client that submits it: submit, follow the log, record results in the ledger.
 
-The counterpart of `LocalRun`: same plan before it, same ledger, statistics and display after it. What happens on the
-cluster goes on without us; whoever comes back reads the log from the beginning and writes what the ledger has not got.
+The counterpart of `LocalRun`, with the same plan before and the same ledger, statistics and display after it. The run
+continues on the cluster without this client. A client that attaches later reads the log from the beginning and records
+what the ledger does not contain.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from shoal.cluster.agent.messages import (
 )
 from shoal.cluster.agent.node_throttle import record_of
 from shoal.cluster.agent.run_description import LogEntry, RunDescription, Seen, chunks, decode_entry, encode
-from shoal.cluster.input_staging import OutputReturn, WorkspaceCalls, bring_sources
+from shoal.cluster.input_staging import OutputReturn, WorkspaceCalls, upload_inputs
 from shoal.cluster.messaging.caller import Caller
 from shoal.cluster.participants import LongAttempts, Participants
 from shoal.cluster.selection import Selection, made_by, returned, select
@@ -57,59 +58,59 @@ from shoal.ledger.statistics import Statistics
 
 PIECE_BYTES = 4 << 20
 LEAST_PAUSE, LONGEST_PAUSE = 0.01, 0.25
-"""Seconds between two questions: short while there is news."""
+"""Seconds between two requests for the log: short while there is news."""
 PATIENCE = 120.0
-"""Seconds for which nobody may answer before we give up following; the run itself goes on."""
+"""Seconds without a reply after which the client stops following; the run itself continues."""
 MOST_MISSED = 3
-"""Nodes that are told of when several go at once."""
+"""Maximum number of lost nodes that are reported one by one."""
 LAST_WORDS_SECONDS = 0.3
 QUIET_SECONDS = 30.0
-"""For nodes to end what still runs; longer than a lease, so that those that are lost are not listed any more."""
+"""Seconds for nodes to end running tasks; longer than a lease, so that lost nodes are no longer listed afterwards."""
 MOST_TRIES = 10
 LOST = (
-    "the cluster does not have this run any more: its store was started without its data, or the run was removed;"
+    "the cluster no longer has this run: its store was started without its data, or the run was removed;"
     " what was done is in the ledger, and 'shoal run' goes on from there"
 )
 OUTCOMES = {outcome.value: outcome for outcome in AttemptOutcome}
 
 
 class RestartRequiredError(InputError):
-    """What was brought is not there any more."""
+    """Pieces that were submitted before are missing on the cluster: submit again from the beginning."""
 
 
 class LostRunError(RunError):
-    """The cluster does not have the run any more, although nobody has taken leave of it."""
+    """The cluster no longer has the run, although no client has ended it."""
 
 
 class RemoteOptions(msgspec.Struct):
-    """How a run on a cluster is brought and followed."""
+    """How a run on a cluster is submitted and followed."""
 
     options: RunOptions
-    """What holds of every run."""
+    """Options that every run has."""
     cores: float
-    """Of the whole cluster."""
+    """Cores of the whole cluster."""
     fail_fast: bool = False
     by_content: bool = False
     detach: bool = False
-    """Bring it and leave."""
+    """Submit and do not follow."""
     brought: bool = False
-    """It is there already."""
+    """The run was submitted before."""
     selection: Selection | None = None
-    """The tasks that were brought, if it is."""
+    """The tasks that were submitted, if it was."""
     began: float = 0.0
     known: dict[bytes, TaskEnded] = msgspec.field(default_factory=dict)
-    """By place, results that the ledger has already."""
+    """By key of the task, results that the ledger has already."""
     returned: set[str] | None = None
-    """Files that were to come back, if it is there already."""
+    """Files that the earlier submission wanted back."""
     targets: Sequence[int] = ()
     kept: Sequence[str] = ()
-    """Tasks and files that the run is for."""
+    """Tasks and files that are the targets of the run."""
     notes: set[str] = msgspec.field(default_factory=set)
-    """What the user has been told already: several nodes may say the same."""
+    """Messages that were already shown: several nodes may send the same."""
 
 
 class RemoteRun:
-    """Brings a plan to a cluster and follows it to its end. `execute` may be called once."""
+    """Submits a plan to a cluster and follows it to its end. `execute` may be called once."""
 
     def __init__(
         self, planned: PlannedRun, caller: Caller[WireMessage], about: RunDescription, options: RemoteOptions
@@ -126,7 +127,7 @@ class RemoteRun:
         self.selection = options.selection or select(plan, versions, self.calls, managed=about.managed)
         self._return: OutputReturn | None = None
         self.returned: set[str] = set()
-        """Files that come back from nodes that share none with us."""
+        """Downloads result files, where nodes share no file system with the client."""
         if about.managed:
             folder = os.path.join(workspace.directory, ARRIVING)
             self._return = OutputReturn(run, self.selection, folder, self._ask)
@@ -144,29 +145,29 @@ class RemoteRun:
         self.preparer = Preparer(graph, versions)
         self.backups = Backups(workspace, plan, versions, history, options.options, listener.note)
         self._results: list[tuple[int, bool]] = []
-        """Tasks that are over, and whether with a result: their records are not in the ledger yet."""
+        """By ended task, whether it succeeded; the records are not in the ledger yet."""
         self.stop_reason = ""
         self.stop_signal = 0
         self.detached = False
         self._next = 0
-        self._roll = Participants(ledger)
-        self._lasting = LongAttempts(lambda task: self.flow.status[task] < TaskStatus.DONE)
+        self._participants = Participants(ledger)
+        self._long_attempts = LongAttempts(lambda task: self.flow.status[task] < TaskStatus.DONE)
         self._next_look = 0.0
         self._silent_since: float | None = None
         self._lost_files: set[str] = set()
         self._is_behind = options.brought
-        """Of what has happened while nobody followed the run not all is known yet."""
+        """Events from the time when no client followed the run are still being read."""
         self._was_over = False
-        """It was over before we came."""
+        """The run was over before this client attached."""
         self._last_end = options.began
         self._is_lost = self._has_left = False
-        """The cluster does not have it any more; or was told that it need not."""
+        """The cluster no longer has the run, or was told to forget it."""
         self.may_be_there = options.brought
-        """The cluster may have it, and not all of it is known here."""
+        """The cluster may have the run, and not all of its log is known here."""
 
     @functools.cached_property
     def has_work(self) -> bool:
-        """Groups alone need no cluster."""
+        """Whether a cluster is needed: a run of groups alone does not need one."""
         return any(task >= 0 and self.graph.actions[task] is not None for task in self.selection.tasks)
 
     def ended_at(self) -> float:
@@ -175,28 +176,29 @@ class RemoteRun:
     def clock(self) -> float:
         return time.monotonic() + self._offset
 
-    # ---- bringing ------------------------------------------------------------------------------------------------
+    # ---- submitting
+    # ------------------------------------------------------------------------------------------------
 
     def submit(self) -> None:
-        """Sends the work, and what its tasks do, until it is there wholly: who takes it may be ended meanwhile."""
+        """Submits the run until the cluster has all of it: the agent that receives the pieces may end meanwhile."""
         for _ in range(MOST_TRIES):
             try:
                 self._bring()
                 return
             except RestartRequiredError:
-                self.listener.note("the cluster has lost what was brought; bringing it again")
-        raise RunError("the cluster loses again and again what is brought to it")
+                self.listener.note("the cluster has lost the submitted run; submitting it again")
+        raise RunError("the cluster has repeatedly lost the submitted run")
 
     def _bring(self) -> None:
         if self.about.managed:
-            bring_sources(self.run, self.selection, self._ask)
+            upload_inputs(self.run, self.selection, self._ask)
         books = MemoryStore(self.selection.work, 0, shared_files=not self.about.managed)
         self._send("summary", encode(_shown(summarize(books))))
         for name, column in pack(books).items():
             self._send(name, column)
-        for name, data in chunks(self.selection.deeds(self.graph, self.calls, self._what_stays)):
+        for name, data in chunks(self.selection.task_specs(self.graph, self.calls, self._what_stays)):
             self._send(name, data)
-        self.may_be_there = True  # also if nobody answers
+        self.may_be_there = True  # also if no reply comes
         try:
             self._ask(SubmitCommand(self.run, encode(self.about)))
         except InputError:
@@ -204,14 +206,14 @@ class RemoteRun:
             raise
 
     def _what_stays(self, task: int) -> bytes:
-        """For nodes: what of that which stood under the names of outputs is still there."""
+        """Encodes, for nodes, what remains of earlier files under the names of the task's outputs."""
         outputs = self.backups.outputs_before(task) if self._return is None else []
         if not any(before.remains or before.others for before in outputs):
             return b""
         return encode([msgspec.structs.replace(before, units=[]) for before in outputs])
 
     def _make_room(self) -> None:
-        """Puts aside what stands under the names of outputs; where nodes share no files, when results come back."""
+        """Moves earlier outputs to the backup; without a shared file system that happens when results come back."""
         if self._return is None:
             tasks = [task for task in self.selection.tasks if self.graph.actions[task] is not None]
             for task, why in self.backups.put_aside(tasks).items():
@@ -222,7 +224,7 @@ class RemoteRun:
             self._ask(SubmissionPiece(self.run, name, at, data[at : at + PIECE_BYTES]))
 
     def _ask(self, message: WireMessage) -> WireMessage:
-        """The answer to something that may be asked twice; whoever is away for a while is waited for."""
+        """Returns the reply to a request that may be sent twice; waits for an agent that is unreachable for a while."""
         while True:
             try:
                 answer = self.caller.ask(message)
@@ -240,14 +242,14 @@ class RemoteRun:
             return answer
 
     def _leave_at_once(self) -> None:
-        """The user does not want to wait for somebody who does not answer."""
+        """The user interrupts the wait for a reply."""
         self.stop_signal = self.wakeup.signals.pop()
-        raise RunError("nobody answers; the run, if it is there, goes on: 'shoal attach' follows it")
+        raise RunError("the cluster does not reply; if it has the run, the run continues: 'shoal attach' follows it")
 
     # ---- following -----------------------------------------------------------------------------------------------
 
     def execute(self) -> None:
-        """Until every task is over, or the user has seen enough."""
+        """Follows the run until every task has ended, or the user interrupts."""
         self.wakeup = Wakeup(USER_SIGNALS)
         try:
             if not self.options.brought and self.has_work:
@@ -264,17 +266,17 @@ class RemoteRun:
                     self._was_over = self._is_behind
                     break
                 self._is_behind = self._is_behind and news > 0
-                self._call_the_roll()
+                self._request_status()
                 pause = LEAST_PAUSE if news else min(2 * pause, LONGEST_PAUSE)
                 self.wakeup.wait(pause)
                 if self.wakeup.signals:
                     self._on_signals()
-                # What ended before anybody came back is told as of then: all of it may be over.
+                # Events from before this client attached are shown with their own times: the whole run may be over.
                 self.listener.tick(self.statistics, self._last_end if self._is_behind else self.clock())
             if self._lost_files:
-                self.stop_reason = self._say_lost()
+                self.stop_reason = self._lost_files_message()
             if not self.detached and self.has_work:
-                self._take_leave()
+                self._forget_on_cluster()
                 self.calls.clear()
                 self.may_be_there, self._has_left = False, True
         finally:
@@ -287,17 +289,17 @@ class RemoteRun:
             self._close_statistics()
 
     def _close_backups(self) -> None:
-        """Old outputs come back where there are no new ones, as soon as no task can write there any more."""
+        """Restores old outputs where there are no new ones, as soon as no task can write there any more."""
         self._settle()
         if self.may_be_there or self._is_lost:
             self.backups.leave()
             return
         if self._has_left and self.backups.has_any():
-            self._await_quiet()
+            self._await_end_of_tasks()
         self.backups.close()
 
     def _settle(self) -> None:
-        """Results are recorded: what was put aside for them goes, what was put aside for failed tasks comes back."""
+        """Results are recorded: deletes backups of successful tasks and restores those of failed ones."""
         for task, is_done in self._results:
             if is_done:
                 self.backups.settle(task)
@@ -305,68 +307,68 @@ class RemoteRun:
                 self.backups.put_back(task)
         self._results.clear()
 
-    def _await_quiet(self) -> None:
-        """Until no node says any more that it has a share in the run: then its tasks have ended."""
+    def _await_end_of_tasks(self) -> None:
+        """Waits until no node reports a share in the run: then all of its tasks have ended."""
         deadline = self.clock() + QUIET_SECONDS
         while self.clock() < deadline:
             try:
                 told = self.caller.ask(ClusterRequest(), 1.0)
             except InputError:
-                return  # the cluster has gone, and its tasks with it
+                return  # the cluster has ended, and its tasks with it
             if not isinstance(told, ClusterReply) or not any(self._is_mine(told, number) for number in told.notes):
                 return
             self.wakeup.wait(LONGEST_PAUSE)
 
     def _close_statistics(self) -> None:
-        """What nodes have offered until the run was over; nobody may have followed it then."""
+        """Computes the offered resources until the end of the run, which may lie before this client attached."""
         totals = self.statistics
         totals.ended = max(totals.started, self._last_end if self._was_over else self.clock())
-        totals.cores = self._roll.cores() or totals.cores
-        totals.took_part = self._roll.all_cores()
-        totals.offered = self._roll.core_seconds(totals.started, totals.ended)
+        totals.cores = self._participants.cores() or totals.cores
+        totals.took_part = self._participants.all_cores()
+        totals.offered = self._participants.core_seconds(totals.started, totals.ended)
 
-    def _say_lost(self) -> str:
+    def _lost_files_message(self) -> str:
         names = sorted(self._lost_files)
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return f"a node was lost with {', '.join(names[:3])}{more} before they came back; run it again"
 
-    def _call_the_roll(self) -> None:
-        """Which nodes are there and how they are doing, every second or few."""
+    def _request_status(self) -> None:
+        """Requests the list and status of nodes, every second or less often."""
         if not self._is_behind and self.clock() >= self._next_look:
             self._note(self._ask(ClusterRequest()))
 
     def _note(self, told: WireMessage) -> dict[int, float]:
-        """What the cluster says of its nodes, for the ledger; returns when each has said something last."""
+        """Records the status of nodes in the ledger; returns when each has last reported."""
         now = self.clock()
         if not isinstance(told, ClusterReply):
             return {}
         if told.nodes_answer:
             self.caller.learn(node.address for node in told.nodes.values())
         since = 0.0 if self.options.brought else self.statistics.started
-        for name in self._roll.take(now, told.nodes, told.notes, since)[:MOST_MISSED]:
-            self._say_gone(name)
-        self._next_look = now + self._roll.pause
-        self.statistics.cores = self._roll.cores() or self.statistics.cores
-        self.statistics.took_part = self._roll.all_cores()
+        for name in self._participants.take(now, told.nodes, told.notes, since)[:MOST_MISSED]:
+            self._report_lost_node(name)
+        self._next_look = now + self._participants.pause
+        self.statistics.cores = self._participants.cores() or self.statistics.cores
+        self.statistics.took_part = self._participants.all_cores()
         mine = {told.nodes[number].name: note for number, note in told.notes.items() if self._is_mine(told, number)}
         self._count_running(list(mine.values()))
-        self._note_lasting(now, mine)
+        self._record_long_attempts(now, mine)
         self.recorder.look(now)
         return {number: told.notes[number].up_seconds for number in told.nodes if number in told.notes}
 
-    def _say_gone(self, node: str) -> None:
-        self.listener.note(f"node {node} is gone; others do what it had not done")
+    def _report_lost_node(self, node: str) -> None:
+        self.listener.note(f"node {node} is lost; its unfinished tasks run elsewhere")
 
     def _is_mine(self, told: ClusterReply, number: int) -> bool:
         """Whether a node has a share in this run."""
         return number in told.nodes and told.notes[number].run == self.run
 
-    def _note_lasting(self, now: float, notes: Mapping[str, ClusterNodeFacts]) -> None:
-        """What nodes have been at for a while, for whoever looks at the ledger before it has ended."""
-        begun, vanished = self._lasting.hear(
+    def _record_long_attempts(self, now: float, notes: Mapping[str, ClusterNodeFacts]) -> None:
+        """Records long attempts for readers of the ledger that look before they have ended."""
+        begun, vanished = self._long_attempts.hear(
             now,
             [
-                (self._roll.number(name, now), self.selection.tasks[task], attempt, seconds)
+                (self._participants.number(name, now), self.selection.tasks[task], attempt, seconds)
                 for name, note in notes.items()
                 for task, attempt, seconds in note.lasting
                 if 0 <= task < len(self.selection.tasks) and self.selection.tasks[task] >= 0
@@ -381,7 +383,7 @@ class RemoteRun:
                 self.statistics.going.pop(task, None)
 
     def _count_running(self, notes: Sequence[ClusterNodeFacts]) -> None:
-        """What runs on the nodes that have a share in this run, as they said last."""
+        """Counts the tasks that run on nodes with a share in this run, according to their last reports."""
         totals = self.statistics
         totals.running = sum(note.places for note in notes)
         for category in totals.categories.values():
@@ -390,11 +392,11 @@ class RemoteRun:
             for name, count in note.doing:
                 totals.category(name).running += count
 
-    def _take_leave(self) -> None:
-        """The cluster forgets the run. Its nodes hear that and say how it ended; the slow ones are not waited for."""
+    def _forget_on_cluster(self) -> None:
+        """Asks the cluster to forget the run. Nodes then report how it ended; slow ones are not waited for."""
         if self._was_over:
             self._ask(ForgetCommand(self.run))
-            return  # what nodes do by now is not about this run
+            return  # from now on, reports of nodes are not about this run
         before = self._note(self._ask(ClusterRequest()))
         self._ask(ForgetCommand(self.run))
         deadline = self.clock() + LAST_WORDS_SECONDS
@@ -406,10 +408,10 @@ class RemoteRun:
                     return
                 self.wakeup.wait(LEAST_PAUSE)
         except InputError:
-            return  # the cluster has gone; all is known that matters
+            return  # the cluster has ended; everything that matters is known
 
     def _follow(self) -> int | None:
-        """How much news there was; None when all is known."""
+        """Reads the log; returns the number of new entries, or None when all are known."""
         told = self._ask(LogRequest(self.run, self._next))
         assert isinstance(told, LogReply)
         if told.state == "unknown":
@@ -428,7 +430,7 @@ class RemoteRun:
         return len(told.entries)
 
     def _get_back(self, way: OutputReturn, entries: Sequence[LogEntry]) -> None:
-        """Files that are wanted here come as soon as they are made; of the others the books know that they are gone."""
+        """Downloads wanted files as soon as they exist; notes for the ledger that the others stay on the nodes."""
         wanted: list[str] = []
         tasks: list[int] = []
         for entry in entries:
@@ -443,10 +445,10 @@ class RemoteRun:
         self._lost_files.update(lost)
 
     def _note_absent(self, task: int, entry: LogEntry) -> None:
-        """Versions of what stays away, so that the ledger has them: sizes and, whichever way the run looks at files,
-        checksums. Who reads one and runs later than another reader of the same must see whether it is another by now;
-        times would make it another one whenever it is made again for one of them."""
-        numbers = entry.checksums or [round(entry.ended * 1e9)] * len(entry.made)  # older agents tell no checksums
+        """Records versions of files that stay on nodes: sizes and checksums, also if the run compares files by time. A
+        later reader must see whether a file has changed since. Times would change whenever the file is made again for
+        one of its readers."""
+        numbers = entry.checksums or [round(entry.ended * 1e9)] * len(entry.made)  # older agents send no checksums
         for file, pair in zip(self.graph.outputs_of(task), zip(entry.made, numbers, strict=False), strict=False):
             if self.graph.file_names[file] not in self.returned:
                 self._note_version(file, pair, False)
@@ -457,15 +459,15 @@ class RemoteRun:
             self._silent_since = now
             self.listener.note(f"{error}; trying again")
         if now - self._silent_since > PATIENCE:
-            raise RunError(f"nobody has answered for {PATIENCE:g} s; the run goes on there: 'shoal attach' follows it")
+            raise RunError(f"no reply for {PATIENCE:g} s; the run continues on the cluster: 'shoal attach' follows it")
 
     def _take(self, entry: LogEntry) -> None:
         if entry.task < 0:
-            self._take_news(entry)
+            self._take_run_entry(entry)
             return
         task = self.selection.tasks[entry.task]
         if entry.verdict == "done" and self.flow.status[task] == TaskStatus.DONE:
-            return  # what it made was lost with a node and had to be made again; we know of it
+            return  # its output was lost with a node and had to be made again; the first result is already recorded
         if entry.course:
             self.ledger.add(TaskCourse(task, entry.attempt, entry.course))
         recorded = self._recorded(task, entry)
@@ -491,14 +493,14 @@ class RemoteRun:
         self.recorder.enter([verdict])
         if (
             entry.verdict != "retry" and attempt.outcome is not AttemptOutcome.CANCELLED
-        ):  # what is cancelled may still run
+        ):  # a cancelled task may still run
             self._results.append((task, entry.verdict == "done"))
-        self._lasting.ended(task, entry.attempt)
+        self._long_attempts.ended(task, entry.attempt)
         if self._return is not None and entry.verdict == "done":
             self._note_collected(task)
 
-    def _take_news(self, entry: LogEntry) -> None:
-        """What the log has that is of no task."""
+    def _take_run_entry(self, entry: LogEntry) -> None:
+        """Takes a log entry that belongs to no task."""
         match entry.verdict:
             case "note" if entry.message not in self.options.notes:
                 self.options.notes.add(entry.message)
@@ -507,10 +509,10 @@ class RemoteRun:
                 self.ledger.add(record_of(entry))
                 self.statistics.may_oversubscribe = True
             case run_description.JOINED:
-                self._roll.joined(entry.started, entry.node, list(entry.resources))
+                self._participants.joined(entry.started, entry.node, list(entry.resources))
             case run_description.LEFT:
-                if self._roll.left(entry.ended, entry.node):
-                    self._say_gone(entry.node)
+                if self._participants.left(entry.ended, entry.node):
+                    self._report_lost_node(entry.node)
 
     def _ended_attempt(self, task: int, entry: LogEntry, recorded: TaskEnded | None) -> EndedAttempt:
         if recorded is not None:
@@ -534,12 +536,12 @@ class RemoteRun:
             None,
             Usage(*entry.usage),
             entry.memory_limit,
-            self._roll.number(entry.node, entry.ended),
+            self._participants.number(entry.node, entry.ended),
             listing=recorded.listing if recorded is not None else entry.listing,
         )
 
     def _recorded(self, task: int, entry: LogEntry) -> TaskEnded | None:
-        """What the ledger has of this attempt from an earlier client of the run, if it was the one that succeeded."""
+        """Returns what an earlier client has recorded of this attempt, if it was the successful one."""
         found = self.options.known.get(place_of(self.graph, task)) if self.options.known else None
         is_it = found is not None and found.outcome == entry.outcome == "ok" and found.ended == entry.ended
         return found if is_it else None
@@ -549,8 +551,8 @@ class RemoteRun:
             self._note_version(file, pair, os.path.isdir(self.graph.file_names[file]))
 
     def _take_as_seen(self, task: int, entry: LogEntry) -> bytes:
-        """Files as their task left them: whoever looks later may find what somebody else has changed. Returns the
-        listings for the ledger, in which files are looked at in the same way."""
+        """Takes file versions as the task left them, since other programs may have changed the files by now. Returns
+        the listings for the ledger, which hold versions of the same kind."""
         listings = decode_listings(entry.listing) if self.options.by_content else {}
         for at, (file, seen) in enumerate(zip(self.graph.outputs_of(task), entry.seen, strict=False)):
             size, time_, is_folder = seen
@@ -562,9 +564,9 @@ class RemoteRun:
         return encode_listings(listings) if self.options.by_content else entry.listing
 
     def _take_by_content(self, file: int, seen: Seen, told: Listing) -> Listing:
-        """Nodes tell times: reading all that was made would keep them from what else they do. What is still as they saw
-        it gets numbers made from the contents; one made from another version would be taken for that of the task's own
-        one. Returns the listing with these."""
+        """Replaces times by content versions. Nodes report times, since reading all outputs would keep them from other
+        work. A file that is unchanged since gets its checksum. One that has changed keeps its time: a checksum of the
+        new content would be taken for that of the task's output. Returns the listing with the new versions."""
         signatures, versions = self.preparer.signatures, self.versions
         by_time = signatures.note_made(file, by_content=False)
         size, time_, is_folder = seen
@@ -608,11 +610,11 @@ class RemoteRun:
         assert isinstance(answer, DoneReply)
 
     def _cancel(self, tasks: Sequence[int]) -> None:
-        """Tasks that `shoal cancel` named. What ends there because of that is not in the log: we know it already."""
+        """Takes tasks that `shoal cancel` named. Their ends are not in the log, so they are recorded here."""
         number = {task: at for at, task in enumerate(self.selection.tasks)}
         open_ones = [task for task in tasks if self.flow.status[task] < TaskStatus.DONE and task in number]
         if not open_ones:
-            return  # none named would mean all
+            return  # an empty list would mean all tasks
         self._ask(CancelCommand(self.run, [number[task] for task in open_ones]))
         self.listener.note(cancelled_summary(self.graph, open_ones))
         self.recorder.cancelled(open_ones)
@@ -625,13 +627,13 @@ class RemoteRun:
                 self._cancel(take_requests(self.workspace, self.graph))
             elif number == signal.SIGHUP or self.stop_signal:
                 self.detached = True
-                self.listener.note("the run goes on without this terminal; 'shoal attach' follows it again")
+                self.listener.note("the run continues without this terminal; 'shoal attach' follows it again")
             elif number in (signal.SIGINT, signal.SIGTERM):
                 self.stop_signal = number
                 self._stop(why_stopped(self.workspace, number))
 
 
 def _shown(summary: ColumnsSummary) -> ColumnsSummary:
-    """Nodes and clients show these names to each other and to users, and open no file by them."""
+    """Cleans names: nodes and clients show them to each other and to users, and open no file by them."""
     profiles = [msgspec.structs.replace(each, category=decodable(each.category)) for each in summary.profiles]
     return msgspec.structs.replace(summary, name=decodable(summary.name), profiles=profiles)

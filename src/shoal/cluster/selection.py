@@ -1,4 +1,7 @@
-"""The part of a plan that goes to a cluster: its tasks numbered anew, with their files where nodes share none. Pure."""
+"""Selects the tasks of a plan to submit to a cluster, numbers them and their files anew, and stores the plan. Pure.
+
+Pure except for the end of the module, which writes and reads the submitted plan beside the ledger.
+"""
 
 from __future__ import annotations
 
@@ -26,27 +29,27 @@ from shoal.ledger.workspace import Workspace, write_durably
 
 
 class CallFiles(Protocol):
-    """Where the files of Python calls are that are no files of the workflow, by names relative to its directory."""
+    """Names of the files of Python calls that are not files of the workflow, relative to its directory."""
 
     def call_of(self, task: int) -> str:
-        """What tells everything about a call."""
+        """Returns the file that describes a call."""
 
     def value_of(self, task: int) -> str:
-        """The result of a call."""
+        """Returns the file with the result of a call."""
 
 
 class Selection(msgspec.Struct):
-    """The tasks of a plan that are to be run, numbered from 0; and their files, likewise."""
+    """The tasks of a plan that are to be run, numbered from 0, and their files, likewise."""
 
     tasks: list[int]
     work: Work
     files: list[str] = []
-    """Only where nodes share no files."""
+    """Only for nodes without a shared file system."""
     sources: list[int] = []
-    """Of the selection's files those that none of its tasks makes: they are brought."""
+    """Numbers of the files that no task of the selection makes: the client uploads them."""
 
-    def deeds(self, graph: Graph, calls: CallFiles, before: Callable[[int], bytes]) -> Iterator[TaskSpec]:
-        """What each of them does; `before` says what stood where a task makes directories."""
+    def task_specs(self, graph: Graph, calls: CallFiles, before: Callable[[int], bytes]) -> Iterator[TaskSpec]:
+        """Yields the specification of each task; `before` returns what remains where a task makes directories."""
         for number, task in enumerate(self.tasks):
             action = graph.actions[task]
             outputs = tuple(made_by(graph, task, calls))
@@ -58,14 +61,14 @@ class Selection(msgspec.Struct):
 
 
 def made_by(graph: Graph, task: int, calls: CallFiles) -> list[str]:
-    """Names of what a task makes; of a call also its result."""
+    """Names of the files that a task makes; of a call also its result."""
     names = graph.output_names(task)
     return [*names, calls.value_of(task)] if isinstance(graph.actions[task], Call) else names
 
 
 def read_by(graph: Graph, task: int, grouped: Sequence[int], calls: CallFiles) -> list[str]:
-    """Names of what a task reads, `grouped` files among that; of a call also what tells about it, and the results of
-    those that it comes after."""
+    """Names of the files that a task reads, including `grouped` files; of a call also its description and the results
+    of its predecessors."""
     found = [graph.file_names[file] for file in (*graph.inputs_of(task), *grouped)]
     if isinstance(graph.actions[task], Call):
         found += [calls.call_of(task), *values_read(graph, task, calls).values()]
@@ -73,7 +76,7 @@ def read_by(graph: Graph, task: int, grouped: Sequence[int], calls: CallFiles) -
 
 
 def values_read(graph: Graph, task: int, calls: CallFiles) -> dict[str, str]:
-    """By need of a call that has a value: where that is."""
+    """Returns, by argument of a call that has a value, the file of that value."""
     found: dict[str, str] = {}
     for file in graph.inputs_of(task):
         maker = graph.producer[file]
@@ -86,7 +89,7 @@ def values_read(graph: Graph, task: int, calls: CallFiles) -> dict[str, str]:
 
 
 def select(plan: Plan, versions: Versions, calls: CallFiles, *, managed: bool) -> Selection:
-    """The work that is left of a plan. Groups and such ask for nothing, and nobody runs them."""
+    """Selects the remaining work of a plan. Groups need no resources and are not run."""
     graph = plan.graph
     wanted = plan.wanted()
     done = set(plan.up_to_date())
@@ -102,7 +105,7 @@ def select(plan: Plan, versions: Versions, calls: CallFiles, *, managed: bool) -
 
 
 def _grouped(graph: Graph, tasks: list[int]) -> dict[int, list[int]]:
-    """By task the files that it reads because it comes after groups, and not otherwise."""
+    """By task, the files that it reads only because it depends on groups."""
     found: dict[int, list[int]] = {}
     of_group: dict[int, list[int]] = {}
     for task in tasks:
@@ -111,7 +114,7 @@ def _grouped(graph: Graph, tasks: list[int]) -> dict[int, list[int]]:
         files: dict[int, None] = {}
         for other in graph.after_of(task):
             if graph.actions[other] is None:
-                if other not in of_group:  # many tasks may come after the same large group
+                if other not in of_group:  # many tasks may depend on the same large group
                     of_group[other] = list(files_read(graph, other))
                 files.update(dict.fromkeys(of_group[other]))
         for file in graph.inputs_of(task):
@@ -122,10 +125,10 @@ def _grouped(graph: Graph, tasks: list[int]) -> dict[int, list[int]]:
 
 
 def _readers(graph: Graph, grouped: Mapping[int, list[int]]) -> dict[int, list[int]]:
-    """By maker the tasks that read its files because they come after groups, once per file.
+    """By maker, the tasks that read its files because they depend on groups, once per file.
 
-    A group is over once its files were made. If they are lost with a node after that, their readers must wait for
-    them, as they would for files that they need themselves.
+    A group is complete once its files exist. If they are lost with a node later, readers must wait for them as they
+    would for files that they name themselves.
     """
     found: dict[int, list[int]] = {}
     for task, files in grouped.items():
@@ -195,20 +198,20 @@ def _with_files(
 
 
 def _refuse_elsewhere(graph: Graph, task: int, name: str) -> None:
-    """A file outside of the workflow's directory has no place in the folder of a task on another node."""
+    """Rejects a file outside the workflow's directory: it has no place in a task's directory on another node."""
     if name.startswith("/") or ".." in name.split("/"):
         raise InputError(
-            f"{name!r} lies outside of the workflow's directory and cannot be brought to other nodes",
+            f"{name!r} is outside the workflow's directory and cannot be sent to other nodes",
             file=graph.source,
             line=graph.lines[task] or None,
-            remedy="copy it into the directory, or run with '--files shared' where all nodes see it",
+            remedy="copy it into the directory, or use '--files shared' if all nodes see it",
         )
 
 
 def returned(
     graph: Graph, selection: Selection, targets: Iterable[int], kept: Iterable[str], calls: CallFiles
 ) -> set[str]:
-    """Files that come back: what the run is for, what nothing in it reads, and all results of calls."""
+    """Returns the files that are downloaded: targets, files that no task reads, and all results of calls."""
     found = set(kept)
     found.update(graph.file_names[file] for file in files_for(graph, targets))
     read = set(selection.work.inputs)
@@ -218,15 +221,16 @@ def returned(
 
 
 class SubmittedPlan(msgspec.Struct):
-    """A plan, with all that is needed to record its results."""
+    """A plan with everything that is needed to record its results."""
 
     workflow: Workflow
     plan: Plan
     versions: Versions
 
 
-def write_brought(workspace: Workspace, note: SubmissionNote, brought: SubmittedPlan) -> None:
-    """Writes the plan, then the note: whoever finds the note finds the plan, whenever we are ended."""
+def write_submitted(workspace: Workspace, note: SubmissionNote, brought: SubmittedPlan) -> None:
+    """Writes the plan, then the note. In this order, a note always has a plan, even if the process is killed in
+    between."""
     graph, workflow = brought.plan.graph, brought.workflow
     columns = {name: column for name, column in vars(graph).items() if name != "actions"}
     actions = [_without_code(action) for action in graph.actions]
@@ -250,7 +254,7 @@ def write_brought(workspace: Workspace, note: SubmissionNote, brought: Submitted
 
 
 def read_plan(workspace: Workspace) -> SubmittedPlan:
-    """The plan as it was brought."""
+    """Reads the submitted plan."""
     try:
         with open(workspace.submitted_plan, "rb") as file:
             told = pickle.load(file)
@@ -268,7 +272,7 @@ def read_plan(workspace: Workspace) -> SubmittedPlan:
 
 
 def forget_note(workspace: Workspace) -> None:
-    """Nothing of the workflow is on a cluster any more, so nothing is on its way back."""
+    """Removes the note: nothing of the workflow is on a cluster any more."""
     remove_quietly(os.path.join(workspace.directory, ARRIVING))
     for path in (workspace.submission_note, workspace.submitted_plan):
         try:
@@ -278,11 +282,11 @@ def forget_note(workspace: Workspace) -> None:
 
 
 def _without_code(action: Action) -> Action:
-    """What the identity of a task needs: functions themselves cannot always be written, and are not called again."""
+    """Keeps what the identity of a task needs. Functions cannot always be pickled, and are not called again."""
     if not isinstance(action, Call):
         return action
     return msgspec.structs.replace(action, function=_is_not_here, arguments=(), keywords=())
 
 
 def _is_not_here() -> None:
-    """Stands for the function of a call that was brought to a cluster."""
+    """Replaces the function of a call that was submitted to a cluster."""

@@ -1,6 +1,7 @@
-"""A session whose run is on a cluster: the same load, lock, plan and ledger as a local one, and coming back to it.
+"""A session whose run is on a cluster: load, lock, plan and record as in a local session, and attach to a submitted
+run.
 
-What was brought is noted beside the ledger until all is known of it (see `shoal.ledger.cluster_notes`).
+A note of the submitted run lies beside the ledger until all of its results are recorded (`shoal.ledger.cluster_notes`).
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from shoal.cluster.agent.unplaceable import waiting_sentence
 from shoal.cluster.input_staging import WorkspaceCalls
 from shoal.cluster.messaging.access import access_path, read
 from shoal.cluster.messaging.caller import Caller
-from shoal.cluster.nodes.groups import told
+from shoal.cluster.nodes.groups import read_cluster
 from shoal.cluster.remote_run import RemoteOptions, RemoteRun
-from shoal.cluster.selection import Selection, SubmittedPlan, forget_note, read_plan, select, write_brought
+from shoal.cluster.selection import Selection, SubmittedPlan, forget_note, read_plan, select, write_submitted
 from shoal.core.distribution import ALL
 from shoal.core.policies.stealing import DEFAULT_POLICY
 from shoal.core.resources import FRACTION, Resources, carrying, is_label, labels_as_text, parse_label, required_labels
@@ -59,19 +60,19 @@ from shoal.ledger.up_to_date import Plan
 from shoal.ledger.workspace import LockHolder, Workspace
 
 LOOK_SECONDS = 3.0
-"""For whoever only wants to know how a run stands."""
+"""Seconds to wait for a reply to a status request."""
 MOST_LISTED = 12
-"""Labels that are named to somebody who asked for one that is not there."""
+"""Maximum number of labels that an error message lists."""
 
 
 def call(cluster: str) -> Caller[WireMessage]:
-    """A line to a cluster, by its name or the path of an access file."""
+    """Opens a connection to a cluster, by its name or the path of an access file."""
     return Caller(read(access_path(cluster)), make_codec())
 
 
 @contextmanager
 def reach(cluster: str) -> Iterator[Caller[WireMessage]]:
-    """A line to the cluster that has a run; if it cannot be reached, the way out is said, too."""
+    """Opens a connection to the cluster that has a run; if it is unreachable, the error names a remedy."""
     try:
         with call(cluster) as caller:
             yield caller
@@ -81,7 +82,7 @@ def reach(cluster: str) -> Iterator[Caller[WireMessage]]:
 
 
 def largest_node(nodes: dict[int, NodeInfo]) -> Resources:
-    """Of each resource what the node with the most of it has, and all labels: no task can ask for more."""
+    """Returns the maximum of each resource over the nodes, and all labels: the upper limit for one task."""
     most: dict[str, int] = {}
     for node in nodes.values():
         for name, amount in node.capacity().amounts:
@@ -90,7 +91,7 @@ def largest_node(nodes: dict[int, NodeInfo]) -> Resources:
 
 
 def refuse_unknown_label(label: str, nodes: dict[int, NodeInfo]) -> None:
-    """A cluster whose nodes have not come yet may have it later."""
+    """Rejects a label that no node has; if the cluster has no nodes yet, it may still get one."""
     if not is_label(label):
         raise InputError(f"--to {label!r} is not {ONE}, {ALL} or a label", remedy="write a label as KEY=VALUE")
     parse_label(label, "--to")
@@ -137,10 +138,10 @@ class ClusterSession(Session):
         self.attaches = attach is not None
         self._run: RemoteRun | None = None
         self._selection: Selection | None = None
-        """What is to be brought."""
+        """The is to be brought."""
         self.words = list(submission.words)
         self.managed = submission.managed if attach is None else attach.managed
-        nodes = self.nodes = told(caller).nodes
+        nodes = self.nodes = read_cluster(caller).nodes
         end_given_up(workspace, cluster, caller)
         self.to = to
         if to not in (ONE, ALL):
@@ -149,19 +150,19 @@ class ClusterSession(Session):
         if nodes:
             options = msgspec.structs.replace(options, node=largest_node(nodes))
         self.notes: set[str] = set()
-        """What the user has been told already."""
+        """Messages that were already shown."""
         super().__init__(workspace, read_workflow, options, listener, force=force)
 
     def total_cores(self) -> float:
         return self.cores
 
     def _notes(self) -> Iterable[str]:
-        """Nodes tell of themselves."""
+        """Nodes report about themselves."""
         return ()
 
     def _refuse_what_fits_nowhere(self) -> None:
-        """More than any node has is refused, and files that cannot be brought, before anything is recorded of the run;
-        for a label that no node has a node may still come."""
+        """Rejects tasks that exceed every node, and files that cannot be sent, before anything is recorded of the run.
+        A label that no node has is accepted: a node with it may still join."""
         graph = self.workflow.graph
         labels = [label for profile in graph.profiles for label in required_labels(profile.resources)]
         more = LARGER_NODE if self.nodes else self.options.more
@@ -191,7 +192,7 @@ class ClusterSession(Session):
             self.listener.note(damage)
 
     def _make_plan(self, options: RunOptions, force: bool) -> tuple[Plan, Versions]:
-        """Of a run that was brought before: its plan as it was then, whatever was edited since."""
+        """Of a run that was submitted before: returns the plan of that time, even if the workflow has changed since."""
         if self.attach is None:
             return super()._make_plan(options, force)
         if read_note(self.workspace) != self.attach:
@@ -204,7 +205,7 @@ class ClusterSession(Session):
         self.caller.close()
 
     def _finish(self) -> None:
-        """What was noted is dropped, still under the lock, when all is known or nothing more can be."""
+        """Drops the note, still under the lock, when all is known or nothing more can become known."""
         if self._run is not None and not self._run.may_be_there:
             forget_note(self.workspace)
         self.caller.close()
@@ -252,7 +253,7 @@ class ClusterSession(Session):
         return {place: result for place, result in found if result is not None}
 
     def _note(self, run: RemoteRun) -> None:
-        """Before anything is brought, so that it can be found whenever we are ended."""
+        """Writes the note before anything is submitted, so that the run is found even if this process is killed."""
         if self.attach is None and run.has_work:
             tasks = run.selection.tasks
             note = SubmissionNote(
@@ -267,32 +268,32 @@ class ClusterSession(Session):
                 tasks,
                 self.options.by_content,
             )
-            write_brought(self.workspace, note, SubmittedPlan(self.workflow, self.plan, self.versions))
+            write_submitted(self.workspace, note, SubmittedPlan(self.workflow, self.plan, self.versions))
 
 
 def is_there(caller: Caller[WireMessage], note: SubmissionNote) -> bool:
-    """Whether the cluster has the run: it may never have got there wholly, or is over and known."""
+    """Whether the cluster has the run: the submission may be incomplete, or the run over and forgotten."""
     told = caller.ask(LogRequest(note.run, 0))
     return not isinstance(told, LogReply) or told.state != "unknown"
 
 
 class SubmittedRun(msgspec.Struct, frozen=True):
-    """How a run that nobody follows stands on its cluster, as far as it can be known."""
+    """State of a submitted run that no client follows, as far as it is known."""
 
     cluster: str
     since: float
     tasks: int | None = None
-    """What was brought; None: the cluster was not reached."""
+    """Number of submitted tasks; None: the cluster was not reached."""
     left: int | None = None
-    """What is not over; None: the cluster does not have the run."""
+    """Number of unfinished tasks; None: the cluster does not have the run."""
     ready: int = 0
-    """Of these what could start or runs."""
+    """Number of unfinished tasks that are ready or running."""
     trouble: str = ""
     """Why the cluster could not be asked."""
 
 
-def ask_for_brought(workspace: Workspace) -> SubmittedRun | None:
-    """Asks the cluster how the run stands; None if there is none any more."""
+def query_submitted(workspace: Workspace) -> SubmittedRun | None:
+    """Asks the cluster for the state of the run; None if no run is submitted."""
     note = read_note(workspace)
     if note is None:
         return None
@@ -303,16 +304,16 @@ def ask_for_brought(workspace: Workspace) -> SubmittedRun | None:
         return SubmittedRun(note.cluster, note.began, trouble=error.message)
     if not isinstance(found, ClusterReply):
         why = found.why if isinstance(found, RefusedReply) else ""
-        return SubmittedRun(note.cluster, note.began, trouble=f"the cluster does not say: {why}")
+        return SubmittedRun(note.cluster, note.began, trouble=f"the cluster does not reply: {why}")
     run = next((each for each in found.runs if each.run == note.run and each.state != "lost"), None)
     if run is None:
         return SubmittedRun(note.cluster, note.began, len(note.places))
     return SubmittedRun(note.cluster, note.began, run.tasks, run.left, run.ready)
 
 
-def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> tuple[str, bool]:
-    """Cancels a run that nobody follows, or the tasks of it that make these places; the cluster, and whether it has the
-    run. A run that it does not have is given up, or 'shoal attach' would bring it there anew."""
+def cancel_submitted(workspace: Workspace, tasks: Sequence[bytes]) -> tuple[str, bool]:
+    """Cancels a run that no client follows, or its tasks that make `tasks`; returns the cluster and whether it has the
+    run. A run that the cluster does not have is given up, since 'shoal attach' would submit it again."""
     note = read_note(workspace)
     if note is None:
         raise InputError(f"{os.path.basename(workspace.workflow)} is not being run")
@@ -328,14 +329,14 @@ def cancel_brought(workspace: Workspace, tasks: Sequence[bytes]) -> tuple[str, b
     if not there and tasks:
         raise InputError(
             f"the cluster {note.cluster} does not have this run",
-            remedy="give the run up with 'shoal cancel' and no task, or bring what is left of it with 'shoal attach'",
+            remedy="give the run up with 'shoal cancel' and no task, or submit the rest of it with 'shoal attach'",
         )
     if not there:
-        forget_brought(workspace)
+        give_up_submitted(workspace)
     return note.cluster, there
 
 
-def forget_brought(workspace: Workspace) -> str:
+def give_up_submitted(workspace: Workspace) -> str:
     """Gives up a run whose cluster is gone for good; returns its name. One that has the run is asked itself."""
     if not is_submitted(workspace):
         raise InputError(f"{os.path.basename(workspace.workflow)} is not on a cluster")
@@ -344,11 +345,11 @@ def forget_brought(workspace: Workspace) -> str:
         try:
             note = read_note(workspace)
         except InputError:
-            note = None  # that it is damaged is a reason to give it up
+            note = None  # a damaged note is a reason to give it up
         if note is not None and _answers(note):
             raise InputError(
-                f"the cluster {note.cluster!r} answers, and has this run",
-                remedy="end it there with 'shoal cancel', and take over what is done with 'shoal attach'",
+                f"the cluster {note.cluster!r} replies and has this run",
+                remedy="end it there with 'shoal cancel', and record its results with 'shoal attach'",
             )
         if note is not None:
             _note_given_up(workspace, note)
@@ -363,16 +364,16 @@ def _note_given_up(workspace: Workspace, note: SubmissionNote) -> None:
         note_given_up(workspace, note.run, note.cluster)
     except OSError as error:
         raise InputError(
-            f"cannot note in {workspace.given_up!r} that the run is given up: {error.strerror}",
+            f"cannot record in {workspace.given_up!r} that the run is given up: {error.strerror}",
             remedy="free some space there, or make it writable; nothing has changed",
         ) from None
 
 
 def end_given_up(workspace: Workspace, cluster: str, caller: Caller[WireMessage]) -> None:
-    """Sees to it that a cluster which is back has no run any more that was given up meanwhile.
+    """Ends runs on this cluster that were given up while it was unreachable.
 
     Cancels what still runs, forgets what has ended, and removes the note when the cluster does not know the run. Each
-    run that is brought there takes one of these steps, so the note outlives all that nodes do because of it.
+    submission to the cluster makes one of these steps, so the note outlives everything that nodes do because of it.
     """
     for run in given_up_runs(workspace, cluster):
         found = caller.ask(LogRequest(run, 0))
@@ -385,7 +386,7 @@ def end_given_up(workspace: Workspace, cluster: str, caller: Caller[WireMessage]
 
 
 def _answers(note: SubmissionNote) -> bool:
-    """Whether the cluster is there, and has the run."""
+    """Whether the cluster replies and has the run."""
     try:
         with call(note.cluster) as caller:
             return is_there(caller, note)

@@ -1,17 +1,17 @@
-"""Objects on the disk of one node.
+"""The object cache of one node: objects on disk with descriptions, eviction by value, and partial files of transfers.
 
     DIRECTORY/objects/KEY    the bytes, read-only        KEY: a digest of the object's name
     DIRECTORY/partial/KEY    bytes that are still arriving
     DIRECTORY/catalogue      the descriptions of the objects
     DIRECTORY/lock           held by the process that uses the cache
 
-An object is there when its bytes stand under `objects`, and its description was written before. So a process killed at
-any moment leaves whole objects, descriptions without an object (dropped on opening) and partial files (kept: a fetch
-goes on where it was). Nothing is forced to the disk: after a loss of power a file whose size is wrong is
-dropped, and one whose bytes are wrong is found out by whoever fetches it.
+An object exists when its bytes are under `objects`; its description was written before. So a process killed at any
+moment leaves complete objects, descriptions without an object (dropped on opening) and partial files (kept: a fetch
+resumes them). Nothing is forced to disk: after a power failure a file of the wrong size is dropped, and wrong bytes are
+detected by the node that fetches the file.
 
-Tasks get hard links to the same bytes. These are read-only, which stops everybody but root. What to evict is decided in
-`evict`; who has which object is known elsewhere. Any thread may call.
+Tasks get hard links to the same bytes. They are read-only, which stops every user except root. Which node has which
+object is recorded elsewhere. Thread-safe.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from shoal.data.transfer_messages import whole
 from shoal.errors import InputError, ShoalError
 
 SHORTEST_AGE = 1.0
-"""Seconds below which two uses count as equally recent, so that what was used just now has a finite value."""
+"""Seconds below which two uses count as equally recent, so that an object that was just used has a finite value."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An object that may go."""
+    """An object that may be evicted."""
 
     name: str
     size_bytes: int
@@ -65,10 +65,10 @@ def value_per_byte(candidate: Candidate, now: float) -> float:
 
 
 def choose(candidates: Iterable[Candidate], need_bytes: int, now: float) -> list[str] | None:
-    """Names of objects whose going frees at least that many bytes, or None if all of them together do not.
+    """Names of objects whose eviction frees at least that many bytes, or None if all of them together do not.
 
-    None of those chosen could stay: a large object taken last may make smaller ones before it unnecessary, and they are
-    spared, the most valuable first. Empty objects never help.
+    None of those chosen could stay: a large object chosen last may make smaller ones before it unnecessary, and they
+    are kept, the most valuable first. Empty objects never help.
     """
     if need_bytes <= 0:
         return []
@@ -97,7 +97,7 @@ def choose(candidates: Iterable[Candidate], need_bytes: int, now: float) -> list
 
 MARK = b"\xf1obj"
 SPARE = 1000
-"""Descriptions of no use that do not matter, however few objects there are."""
+"""Number of outdated descriptions that are tolerated, however few objects there are."""
 _HEAD = struct.Struct("<4sII")
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,7 +105,7 @@ _decode = msgspec.msgpack.Decoder(ObjectDescription).decode
 
 
 class Catalogue:
-    """The descriptions of one cache, on its disk. Used by one thread at a time."""
+    """The descriptions of one cache, on disk. Used by one thread at a time."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -114,21 +114,21 @@ class Catalogue:
         self._entries = 0
 
     def read(self) -> list[ObjectDescription]:
-        """All that is told of names, the last of each."""
+        """Returns the last description of each name."""
         with open(self._path, "rb") as file:
             found = list(_read(file.read()))
         self._entries = len(found)
         return list({description.name: description for description in found}.values())
 
     def add(self, description: ObjectDescription, others: Collection[ObjectDescription]) -> None:
-        """Appends one; `others` are those that should stay if this is the time to write all anew."""
+        """Appends a description; if it is time to rewrite the file, keeps `others` with it."""
         if self._entries > 2 * len(others) + SPARE:
             self.write(others)
         self._append(_frame(description))
         self._entries += 1
 
     def write(self, descriptions: Collection[ObjectDescription]) -> None:
-        """Replaces all that is told by these; on a full disk it stays as it is, which is longer but not wrong."""
+        """Replaces all descriptions; on a full disk the file stays unchanged, which is longer but not wrong."""
         fresh = f"{self._path}.new"
         try:
             with open(fresh, "wb") as file:
@@ -148,7 +148,7 @@ class Catalogue:
         os.close(self._descriptor)
 
     def _append(self, frame: bytes) -> None:
-        """The whole frame or nothing of it."""
+        """Appends the complete frame, or nothing."""
         written = os.write(self._descriptor, frame)
         if written < len(frame):
             os.ftruncate(self._descriptor, self._size)
@@ -166,7 +166,7 @@ def _frame(description: ObjectDescription) -> bytes:
 
 
 def _read(data: bytes) -> Iterator[ObjectDescription]:
-    """Every description that is whole; after a broken one it goes on at the next mark."""
+    """Yields every complete description; after a broken one, continues at the next mark."""
     at = data.find(MARK)
     while 0 <= at <= len(data) - _HEAD.size:
         _, length, checksum = _HEAD.unpack_from(data, at)
@@ -186,19 +186,19 @@ def _read(data: bytes) -> Iterator[ObjectDescription]:
 
 
 SLACK = 0.05
-"""Share of the limit that is freed beyond what is needed, so that not every new object means a decision."""
+"""Fraction of the limit that is freed in addition, so that not every new object requires an eviction."""
 USUAL_BYTES_PER_SECOND = 100e6
-"""What it takes to get an object again if nobody said."""
+"""Default of the seconds to fetch an object again."""
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
 
 
 class DepotFullError(ShoalError):
-    """There is no room for an object; everything that was there still is."""
+    """There is no room for an object; all existing objects are kept."""
 
 
 class ArrivingError(ShoalError):
-    """Somebody else is filling the partial file of that object."""
+    """Another fetch is filling the partial file of that object."""
 
 
 class Cache:
@@ -210,23 +210,23 @@ class Cache:
         self.directory = os.path.abspath(directory)
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        """Of objects, and of what is promised to those that are arriving."""
+        """Bytes of objects, and of reservations for those that are arriving."""
         self._clock = clock
         self._guard = threading.RLock()
         self._held: dict[str, ObjectDescription] = {}
         self._used_at: dict[str, float] = {}
         self._pins: dict[str, int] = {}
         self._arriving: dict[str, int] = {}
-        """By key, the bytes promised."""
+        """By key, the reserved bytes."""
         self._left: dict[str, int] = {}
-        """By key, the bytes of partial files that nobody is filling now; the first to go."""
+        """By key, the bytes of partial files that no fetch is filling; they are evicted first."""
         for folder in ("objects", "partial"):
             os.makedirs(os.path.join(self.directory, folder), mode=0o700, exist_ok=True)
         self._lock_file = self._take_lock()
         self._catalogue = Catalogue(os.path.join(self.directory, "catalogue"))
         self._look_around()
 
-    # What is here
+    # Lookup
 
     def has(self, name: str) -> bool:
         return name in self._held
@@ -243,9 +243,10 @@ class Cache:
         return self.describe(name).size
 
     def room_for(self, names: Collection[str], missing: int, coming: Mapping[str, int]) -> tuple[float, float]:
-        """Bytes that these objects may take together: at most, when nothing else is pinned; and now.
+        """Returns the bytes that these objects may occupy together: at most, when nothing else is pinned; and now.
 
-        So many bytes of them are missing. Objects in `coming` have a promise, whether they have begun to arrive or not.
+        `missing`: bytes of them that are not here. Objects in `coming` have a reservation, whether they have begun to
+        arrive or not.
         """
         if self.limit_bytes is None or self.used_bytes + missing + sum(coming.values()) <= self.limit_bytes:
             return inf, inf
@@ -257,26 +258,26 @@ class Cache:
         return self.limit_bytes - precious, self.limit_bytes - precious - pinned - promised
 
     def free_bytes(self) -> int:
-        """What the disk has left."""
+        """Returns the free bytes of the disk."""
         room = os.statvfs(self.directory)
         return room.f_bavail * room.f_frsize
 
     def open(self, name: str) -> OpenedObject | None:
-        """The object ready to be sent, or None; counts as a use."""
+        """Opens the object for sending, or returns None; counts as a use."""
         with self._guard:
             description = self._held.get(name)
             if description is None:
                 return None
             try:
                 descriptor = os.open(self._path("objects", name), os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:  # somebody has tidied up
+            except FileNotFoundError:  # the file was deleted by another program
                 self.drop(name)
                 return None
             self._used_at[name] = self._clock()
             return OpenedObject(descriptor, description)
 
     def mapped(self, name: str) -> mmap.mmap | bytes:
-        """The object's bytes without a copy; they stay readable even if the object is evicted."""
+        """Maps the object's bytes without a copy; they stay readable even if the object is evicted."""
         opened = self.open(name)
         if opened is None:
             raise AbsentError(f"there is no object {name} in {self.directory}")
@@ -288,7 +289,7 @@ class Cache:
             os.close(opened.descriptor)
 
     def pin(self, name: str) -> bool:
-        """Keeps an object from being evicted until as many `unpin`; False if it is not here."""
+        """Protects an object from eviction until `unpin` was called as often; False if it is not here."""
         with self._guard:
             if name not in self._held:
                 return False
@@ -303,20 +304,21 @@ class Cache:
                 self._pins[name] = count - 1
 
     def set_precious(self, name: str, precious: bool) -> None:
-        """Says whether this is the only copy. Also known after a restart."""
+        """Sets whether this is the only copy. Survives a restart."""
         with self._guard, self._disk():
             changed = msgspec.structs.replace(self._known(name), precious=precious)
             self._catalogue.add(changed, self._held.values())
             self._held[name] = changed
 
-    # How objects get in
+    # Adding objects
 
     def begin(self, name: str, size: int) -> str:
-        """Where to write an object; room for it is kept from now on. Bytes from an earlier time may stand there."""
+        """Reserves room for an object and returns the path to write it to. Bytes of an earlier transfer may be
+        there."""
         with self._guard:
             key = key_of(name)
             if key in self._arriving:
-                raise ArrivingError(f"{name} is arriving already")
+                raise ArrivingError(f"{name} is already arriving")
             left = self._left.pop(key, 0)
             self.used_bytes -= left
             try:
@@ -331,7 +333,7 @@ class Cache:
             return self._path("partial", name)
 
     def leave(self, name: str, *, keep: bool = True) -> None:
-        """Ends an arrival without an object; what has arrived is kept for the next time, or not."""
+        """Ends an arrival without an object; the partial file is kept for the next attempt if `keep` is set."""
         with self._guard:
             key = key_of(name)
             self.used_bytes -= self._arriving.pop(key, 0)
@@ -354,18 +356,18 @@ class Cache:
         precious: bool = False,
         seconds_to_get: float | None = None,
     ) -> ObjectDescription:
-        """Makes the partial file an object, if it is what it should be (`DamagedError` if not; the file is then kept).
+        """Makes the partial file an object if size and checksum match (`DamagedError` if not; the file is then kept).
 
-        `chunks` are the checksums of what was written, by whoever wrote it; without them the file is read.
+        `chunks`: the checksums of the written bytes, as computed by the writer; without them the file is read.
         """
         path = self._path("partial", name)
         if (found := os.stat(path).st_size) != size:
-            raise DamagedError(f"{name} has {found} bytes and not {size}")
+            raise DamagedError(f"{name} has {found} bytes, expected {size}")
         if chunks is None:
             with open(path, "rb") as file:
                 chunks = read_chunks(file.fileno(), size)
         if whole(chunks, size) != checksum:
-            raise DamagedError(f"{name} does not have its checksum")
+            raise DamagedError(f"{name} has a wrong checksum")
         cost = size / USUAL_BYTES_PER_SECOND if seconds_to_get is None else seconds_to_get
         description = ObjectDescription(name, size, checksum, pack_chunks(chunks), executable, precious, cost)
         with self._guard, self._disk():
@@ -381,10 +383,11 @@ class Cache:
         precious: bool = True,
         seconds_to_get: float | None = None,
     ) -> ObjectDescription:
-        """Takes a task's output in, without a copy where the file system allows that; the file itself is then gone.
+        """Moves a task's output into the cache, without a copy where the file system allows it; the file itself is then
+        gone.
 
-        With `keep` the file stays as it is and its bytes are copied: a link would make somebody's file read-only. A
-        process killed in between leaves the file where it was.
+        With `keep` the file stays and its bytes are copied: a link would make the user's file read-only. A process
+        killed in between leaves the file where it was.
         """
         source = os.path.realpath(path)
         size = os.stat(source).st_size
@@ -406,10 +409,11 @@ class Cache:
             os.unlink(path)
         return description
 
-    # How objects get out
+    # Using and removing objects
 
     def link(self, name: str, target: str) -> None:
-        """Puts the object where a task wants it, in place of what was there: a hard link, or a read-only copy."""
+        """Puts the object at the path that a task expects, in place of an existing file: a hard link, or a read-only
+        copy."""
         temporary = f"{target}.{secrets.token_hex(4)}"
         source = self._path("objects", name)
         with self._guard:
@@ -426,7 +430,7 @@ class Cache:
             self.unpin(name)
 
     def drop(self, name: str) -> None:
-        """Forgets an object whatever it is worth; nothing if it is not here."""
+        """Removes an object regardless of its value; does nothing if it is not here."""
         with self._guard:
             description = self._held.pop(name, None)
             if description is None:
@@ -437,7 +441,7 @@ class Cache:
             self.used_bytes -= description.size
 
     def drop_partial(self) -> None:
-        """Removes partial files that nobody is filling; what is arriving stays."""
+        """Removes partial files that no fetch is filling."""
         with self._guard:
             for key, size in self._left.items():
                 _remove(f"{self.directory}/partial/{key}")
@@ -448,7 +452,7 @@ class Cache:
         self._catalogue.close()
         os.close(self._lock_file)
 
-    # Inside
+    # Internal
 
     def _known(self, name: str) -> ObjectDescription:
         description = self._held.get(name)
@@ -460,7 +464,7 @@ class Cache:
         return f"{self.directory}/{folder}/{key_of(name)}"
 
     def _put(self, description: ObjectDescription) -> None:
-        """The step that makes a partial file an object."""
+        """Makes a partial file an object."""
         name = description.name
         old = self._held.get(name)
         if old is not None and (old.size, old.checksum) != (description.size, description.checksum):
@@ -468,7 +472,7 @@ class Cache:
             old = None
         partial = self._path("partial", name)
         os.chmod(partial, _mode(description))
-        if old is None:  # of the same object there is one already, which must not be lost if this write is
+        if old is None:  # if the same object exists already, a failed write must not lose it
             self._catalogue.add(description, self._held.values())
         os.rename(partial, self._path("objects", name))
         self.used_bytes -= self._arriving.pop(key_of(name), 0)
@@ -478,7 +482,7 @@ class Cache:
         self._used_at[name] = self._clock()
 
     def _make_room(self, need: int) -> None:
-        """Evicts until so many bytes fit, or says that they cannot and evicts nothing."""
+        """Evicts until so many bytes fit; if that is impossible, raises an error and evicts nothing."""
         if self.limit_bytes is None or (missing := self.used_bytes + need - self.limit_bytes) <= 0:
             return
         candidates = [
@@ -505,13 +509,13 @@ class Cache:
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
-        """A full disk becomes one sentence."""
+        """Translates the error of a full disk."""
         try:
             yield
         except OSError as error:
             if error.errno in FULL_DISK:
                 raise DepotFullError(
-                    f"the disk that holds {self.directory} is full; nothing that was there is lost"
+                    f"the disk that holds {self.directory} is full; existing objects are kept"
                 ) from None
             raise
 
@@ -527,7 +531,7 @@ class Cache:
         return descriptor
 
     def _look_around(self) -> None:
-        """Takes stock, and drops what a killed process left half done."""
+        """Reads the state of the directory, and drops what a killed process left incomplete."""
         now = self._clock()
         present = {entry.name: entry.stat().st_size for entry in os.scandir(f"{self.directory}/objects")}
         told = self._catalogue.read()
@@ -548,7 +552,7 @@ class Cache:
 
 
 def key_of(name: str) -> str:
-    """The file name of an object: names are any text, file names are not."""
+    """Returns the file name of an object: its name may be any text."""
     return hashlib.blake2b(name.encode(), digest_size=20).hexdigest()
 
 

@@ -1,12 +1,12 @@
-"""One connection between two processes: bytes and parts of files in both directions, plain or inside TLS 1.3.
+"""Channels of the data transport: one connection between two processes, plain or TLS 1.3, for bytes and parts of files.
 
-Plain bytes do not pass through this process: `sendfile` on one side, `splice` through a pipe on the other, and a look
-at the mapped pages for the checksum, possibly in another thread. That costs half the processor time of `recv` and
-`write`. TLS bytes do pass. Of the two ways to encrypt that need no further library, TLS carried 1.5 to 2 times as much
-as ZeroMQ's CURVE in the same place (AES in hardware against none; no copies between threads).
+Plain bytes do not pass through this process: `sendfile` on one side, `splice` through a pipe on the other, and a read
+of the mapped pages for the checksum, possibly in another thread. That costs half the processor time of `recv` and
+`write`. TLS bytes do pass. Of the two ways to encrypt without a further library, TLS carried 1.5 to 2 times as much as
+ZeroMQ's CURVE here (AES in hardware; no copies between threads).
 
 An error of the network is an `OSError`, an error of the file is a `FileTroubleError`: only the first is worth a retry.
-Both sides open a connection here with the proofs of `handshake`; requests and replies belong to the services.
+Both ends open a connection here with proofs of the shared token; requests and replies belong to the services.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from shoal.data.transfer_messages import (
 from shoal.errors import ShoalError
 
 PIPE_BYTES = 1 << 20
-"""The most that an ordinary user may have in a pipe."""
+"""The maximum size of a pipe for an ordinary user."""
 PIECE_BYTES = 256 << 10
-"""What is received, added up and written while it is still in the processor's cache."""
+"""Bytes that are received, checksummed and written while they are still in the processor's cache."""
 _CANNOT_SPLICE = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 class FileTroubleError(ShoalError):
-    """A file could not be read or written as it had to be."""
+    """A local file could not be read or written as required."""
 
     def __init__(self, message: str, number: int | None) -> None:
         super().__init__(message)
@@ -55,36 +55,36 @@ class FileTroubleError(ShoalError):
 
 
 class Channel(Protocol):
-    """A connection; after the opening its other side is known to hold the token."""
+    """A connection; after the handshake its peer is known to have the token."""
 
     def open(self) -> None:
-        """What the transport needs before the first byte."""
+        """Does what the transport needs before the first byte."""
 
     def seen_binding(self) -> bytes:
-        """The digest of the certificate that the other side has shown, if it has to show one."""
+        """Digest of the certificate that the peer has shown, if it has to show one."""
 
     def send(self, data: bytes, *, more: bool = False) -> None:
-        """Sends all of it; `more` says that something follows at once."""
+        """Sends all bytes; `more`: further data follows at once."""
 
     def receive(self, length: int) -> bytes:
-        """Exactly so many bytes."""
+        """Returns exactly `length` bytes."""
 
     def send_file(self, descriptor: int, offset: int, length: int) -> None: ...
 
     def receive_file(self, descriptor: int, offset: int, length: int, *, summed: bool = True) -> int | None:
-        """Writes what arrives to that place of the file; returns its checksum if it is wanted and costs no copy."""
+        """Writes received bytes to a position of the file; returns their checksum if `summed` and it costs no copy."""
 
     def set_patience(self, seconds: float) -> None:
-        """How long the other side may do nothing."""
+        """Sets how long the peer may be inactive."""
 
     def end(self) -> None:
-        """Wakes whoever waits on the connection, with an error; any thread may call it."""
+        """Wakes threads that wait on the connection, with an error; any thread may call it."""
 
     def close(self) -> None: ...
 
 
 class PlainChannel:
-    """For networks whose users trust each other: authenticated at the start, not encrypted."""
+    """A connection for trusted networks: authenticated at the start, not encrypted."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -94,7 +94,7 @@ class PlainChannel:
         connection.settimeout(None)
 
     def open(self) -> None:
-        """Nothing: the first byte is that of the proofs."""
+        """Does nothing: the first byte belongs to the proofs."""
 
     def seen_binding(self) -> bytes:
         return b""
@@ -126,7 +126,8 @@ class PlainChannel:
         return None
 
     def _spliced(self, descriptor: int, offset: int, length: int) -> int:
-        """Moves what has arrived into the file; where the file system cannot do that, by hand and never again."""
+        """Moves received bytes into the file by `splice`; falls back to copying if the file system does not support
+        it."""
         if self._pipe is None:
             self._pipe = os.pipe()
             fcntl.fcntl(self._pipe[1], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -149,7 +150,7 @@ class PlainChannel:
         return moved
 
     def set_patience(self, seconds: float) -> None:
-        # The kernel's own time limits: with Python's the socket would not block, and `splice` could not wait.
+        # The kernel's own timeouts: with Python's the socket would not block, and `splice` could not wait.
         limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -166,7 +167,7 @@ class PlainChannel:
 
 
 class TlsChannel:
-    """The usual one: encrypted, and bound to the proofs by the server's certificate."""
+    """The default: encrypted, and bound to the proofs by the server's certificate."""
 
     def __init__(self, connection: ssl.SSLSocket) -> None:
         self._socket = connection
@@ -207,7 +208,7 @@ class TlsChannel:
 
 
 class ServerHandshake:
-    """The server's part of the opening, with a certificate of its own."""
+    """The server's part of the handshake, with a certificate of its own."""
 
     def __init__(self, token: bytes, encrypted: bool) -> None:
         self._token = token
@@ -222,12 +223,13 @@ class ServerHandshake:
             self._binding = hashlib.sha256(certificate).digest()
 
     def wrap(self, connection: socket.socket) -> Channel:
-        """A channel over an accepted connection, on which nothing has been sent yet."""
+        """Returns a channel over an accepted connection that has carried no bytes yet."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return _wrapped(self._tls, connection, server=True)
 
     def admit(self, channel: Channel, patience: float) -> bytes:
-        """The service that the client asks for; `RefusedError` or `OSError` if the client does not know the token."""
+        """Returns the service that the client requests; `RefusedError` or `OSError` if the client does not know the
+        token."""
         channel.set_patience(patience)
         channel.open()
         theirs = channel.receive(HELLO_BYTES)
@@ -240,7 +242,7 @@ class ServerHandshake:
 
 
 def checksum_of(descriptor: int, offset: int, length: int) -> int:
-    """The checksum of a part of a file that was just written, without a copy of it."""
+    """Returns the checksum of a part of a file that was just written, without a copy of it."""
     if length == 0:
         return crc(b"")
     with mmap.mmap(descriptor, length, prot=mmap.PROT_READ, offset=offset) as seen, memoryview(seen) as view:
@@ -248,7 +250,7 @@ def checksum_of(descriptor: int, offset: int, length: int) -> int:
 
 
 def dial(grant: DataGrant, patience: float) -> Channel:
-    """A channel to the address of a grant, on which nothing has been sent yet."""
+    """Connects to the address of a grant; returns a channel that has carried no bytes yet."""
     try:
         connection = socket.create_connection((grant.host, grant.port), timeout=patience)
     except UnicodeError:
@@ -264,7 +266,7 @@ def dial(grant: DataGrant, patience: float) -> Channel:
 
 
 def introduce(channel: Channel, grant: DataGrant, service: bytes) -> None:
-    """The client's part of the opening; `RefusedError` if the server does not know the token."""
+    """The client's part of the handshake; `RefusedError` if the server does not know the token."""
     channel.open()
     ours = encode_hello(service, secrets.token_bytes(NONCE_BYTES))
     channel.send(ours)
@@ -285,7 +287,7 @@ def _wrapped(context: ssl.SSLContext | None, connection: socket.socket, *, serve
 
 
 def _client_context() -> ssl.SSLContext:
-    """Believes any certificate for the moment: which one it was becomes part of the proofs."""
+    """Accepts any certificate for the moment: its digest becomes part of the proofs."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -324,7 +326,7 @@ def make_identity() -> tuple[bytes, bytes]:
 
 
 def _load(context: ssl.SSLContext, pem: bytes) -> None:
-    """Gives TLS its key without writing it to a disk."""
+    """Loads the key into TLS without writing it to disk."""
     descriptor = os.memfd_create("identity", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, pem)
@@ -347,7 +349,7 @@ def _received(connection: socket.socket, length: int, flags: int = 0) -> bytes:
 def _through_memory(
     connection: socket.socket, descriptor: int, offset: int, length: int, buffer: memoryview, *, summed: bool
 ) -> int | None:
-    """Receives so many bytes and writes them, piece by piece; returns their checksum if `summed`."""
+    """Receives bytes and writes them piece by piece; returns their checksum if `summed`."""
     checksum, end = crc(b""), offset + length
     while offset < end:
         piece = buffer[: end - offset]
@@ -385,7 +387,8 @@ def _file_trouble(error: OSError) -> FileTroubleError:
 
 
 def _shut(connection: socket.socket) -> None:
-    """Ends both directions; not the method of `SSLSocket`, which would leave others with a socket without TLS."""
+    """Ends both directions; not with the method of `SSLSocket`, which would leave other threads a socket without
+    TLS."""
     try:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
     except OSError:

@@ -1,12 +1,13 @@
-"""Gets objects from peers into the cache: many at once, each from any of several places, resumed after breaks.
+"""Fetches objects from peers into the cache: many at once, each from any of several replicas, resumed after failures.
 
-`fetch` may be called at any time and does not wait; `finished` returns what has ended since, and `fd` is readable when
-there is something to return. At most `per_peer` objects come from one peer at once and `in_all` together; a peer has
-one thread and one connection (`peer`). An object goes to the replica with the least trouble and the least work, and on
-to the next if that one is broken, has it no more, or sends it damaged. If all that are left are broken it goes on
-trying for `patience` seconds without a new chunk.
+`fetch` may be called at any time and does not block; `finished` returns the fetches that have ended since, and `fd` is
+readable when there are any. At most `per_peer` objects come from one peer at once and `in_all` together; a peer has one
+thread and one connection. An object is fetched from the replica with the fewest failures and the least load, and from
+the next one if that is broken, no longer has it, or sends it damaged. If all remaining replicas are broken it is
+retried for `patience` seconds without a new chunk.
 
-Which places there are, and what to do about an object that cannot be had, is for others to say.
+Chunks of several objects are requested ahead on one connection, so a transfer does not wait for a round trip per chunk.
+The caller decides which replicas exist, and what to do about an object that is not available.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from shoal.data.transfer_messages import (
 )
 
 MOST_TRIES = 3
-"""A replica that sends the same chunk wrong so many times is left."""
+"""Number of times that a replica may send the same chunk wrong before it is abandoned."""
 
 
 class FetchFailureCause(enum.Enum):
@@ -55,12 +56,12 @@ class FetchFailureCause(enum.Enum):
     UNREACHABLE = "unreachable"
     FULL = "full"
     HERE = "here"
-    """Something else that is wrong on this side."""
+    """Any other local error."""
     CLOSED = "closed"
 
 
 class FetchFailure(msgspec.Struct, frozen=True):
-    """What was wrong with one replica, or (without a grant) with this side."""
+    """The failure of one replica, or (without a grant) of this node."""
 
     cause: FetchFailureCause
     text: str
@@ -68,16 +69,16 @@ class FetchFailure(msgspec.Struct, frozen=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """How a fetch ended: with the object in the cache, or with what was wrong everywhere."""
+    """How a fetch ended: with the object in the cache, or with the failure of each replica."""
 
     name: str
     description: ObjectDescription | None
     troubles: tuple[FetchFailure, ...] = ()
-    """Also of a fetch that succeeded in the end: places that turned out not to have the object."""
+    """Also set if the fetch succeeded in the end: replicas that turned out not to have the object."""
 
 
 class Job:
-    """The state of one fetch; belongs to one thread at a time."""
+    """The state of one fetch; used by one thread at a time."""
 
     def __init__(self, name: str, grants: Sequence[DataGrant], size: int, checksum: int) -> None:
         self.name = name
@@ -87,33 +88,33 @@ class Job:
         self.troubles: list[FetchFailure] = []
         self.executable = False
         self.started = 0.0
-        """When the present try began: what it takes to get the object again is counted from there."""
+        """When the current attempt began: the seconds to fetch the object again are counted from there."""
         self.troubled_since: float | None = None
-        """Since when there was only trouble and no new chunk."""
+        """Since when there were only failures and no new chunk."""
         self.counted = False
-        """Whether it is one of those under way."""
+        """Whether it counts among the active fetches."""
         self.resumed = False
-        """Whether some of its bytes are from an earlier time."""
+        """Whether some of its bytes come from an earlier attempt."""
         self.descriptor = -1
         self.sums: list[int] = []
         self.missing: deque[int] = deque()
-        """Chunks to be asked for."""
+        """Chunks to request."""
         self.asked = 0
-        """Requests that are not answered yet."""
+        """Requests without a reply."""
         self.bad: dict[int, int] = {}
-        """How often each chunk came wrong from the present replica."""
+        """How often each chunk came wrong from the current replica."""
         self.leaving: FetchFailure | None = None
-        """Why no more is asked of the present replica."""
+        """Why the current replica gets no further requests."""
 
     @property
     def complete(self) -> bool:
         return not self.missing and not self.asked
 
     def open(self, cache: Cache) -> None:
-        """Takes up the partial file; what stands there from an earlier time is looked at, not fetched.
+        """Opens the partial file; bytes from an earlier attempt are checksummed, not fetched.
 
-        Chunks are written before they are checked, so some of it may be wrong: that is found in the end, by the
-        checksum of the whole.
+        Chunks are written before they are checked, so some may be wrong: the checksum of the whole object detects that
+        in the end.
         """
         if self.descriptor >= 0:
             return
@@ -133,32 +134,30 @@ class Job:
         self.missing = deque(range(good, chunk_count(self.size)))
 
     def request(self) -> ObjectRequest:
-        """The next chunk to ask for."""
+        """Returns the next chunk to request."""
         index = self.missing.popleft()
         self.asked += 1
         return ObjectRequest(self.name, index * CHUNK_BYTES, chunk_length(self.size, index))
 
     def unanswered(self, index: int) -> None:
-        """A chunk that was asked for did not come."""
+        """A requested chunk did not arrive."""
         self.asked -= 1
         self.missing.appendleft(index)
 
     def arrived(self, index: int, checksum: int, right: bool, grant: DataGrant) -> None:
-        """A chunk was written and looked at; if it is wrong it is asked for again."""
+        """A chunk was written and checked; a wrong one is requested again."""
         if not right:
             self.unanswered(index)
             self.bad[index] = self.bad.get(index, 0) + 1
             if self.bad[index] >= MOST_TRIES and self.leaving is None:
-                self.leaving = FetchFailure(
-                    FetchFailureCause.CORRUPT, f"{self.name} arrives damaged again and again", grant
-                )
+                self.leaving = FetchFailure(FetchFailureCause.CORRUPT, f"{self.name} arrives damaged repeatedly", grant)
             return
         self.asked -= 1
         self.sums[index] = checksum
         self.troubled_since = None
 
     def begin_again(self) -> None:
-        """Forgets all that has arrived: the chunks are right one by one and wrong together."""
+        """Drops all chunks: each has its checksum, but the object does not."""
         os.ftruncate(self.descriptor, 0)
         self.resumed = False
         self.missing = deque(range(chunk_count(self.size)))
@@ -169,7 +168,7 @@ class Job:
             self.descriptor = -1
 
     def strike(self, trouble: FetchFailure) -> None:
-        """Does not go to that replica again."""
+        """Excludes that replica from further attempts."""
         self.troubles.append(trouble)
         self.grants = [grant for grant in self.grants if grant != trouble.grant]
 
@@ -180,58 +179,58 @@ class Job:
 
 WINDOW_BYTES = 8 * CHUNK_BYTES
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-"""Seconds between two tries to reach a peer, at first and at last."""
+"""Seconds between two attempts to reach a peer, at first and at most."""
 MOST_UNCHECKED = 2
-"""Chunks that may be written and not yet looked at, before the next one is received."""
+"""Number of written chunks that may be unchecked before the next one is received."""
 LINGER_SECONDS = 60.0
-"""How long a connection without work is kept."""
+"""Seconds after which an idle connection is closed."""
 
 
 class FetchOwner(Protocol):
-    """Whose objects they are: the fetcher."""
+    """The fetcher as seen by its peers."""
 
     cache: Cache
     change: threading.Condition
-    """Held to touch what threads share; told when there may be something to do."""
+    """Protects state shared by threads; notified when there may be work."""
     closed: bool
     per_peer: int
     stall: float
     received_bytes: int
 
     def take(self, peer: Peer) -> Job | None:
-        """The next object that this peer may begin with."""
+        """Returns the next object to fetch from this peer."""
 
     def done(self, job: Job, description: ObjectDescription) -> None: ...
 
     def failed(self, job: Job, trouble: FetchFailure) -> None: ...
 
     def returned(self, job: Job, trouble: FetchFailure, *, strike: bool) -> None:
-        """The object did not come from this peer; with `strike` it need not be tried here again."""
+        """The object did not come from this peer; with `strike` it is not tried here again."""
 
     def look(self, job: Job, offset: int, length: int) -> Future[int]:
-        """The checksum of what was written, perhaps found in another thread."""
+        """Returns the checksum of written bytes, possibly computed in another thread."""
 
     def leave(self, peer: Peer) -> None:
         """The thread of a peer ends. The lock is held."""
 
 
 class Peer:
-    """Fetches from one place."""
+    """Fetches objects from one peer, in a thread of its own."""
 
     def __init__(self, owner: FetchOwner, grant: DataGrant) -> None:
         self.grant = grant
         self.waiting: deque[Job] = deque()
         self.active: deque[Job] = deque()
         self.failures = 0
-        """Breaks since the last chunk."""
+        """Failures since the last chunk."""
         self.channel: Channel | None = None
         self._owner = owner
         self._retry_at = 0.0
         self._asked: deque[tuple[Job, int, int]] = deque()
-        """Job, chunk and bytes of each request that is not answered, in the order of the answers."""
+        """Job, chunk and bytes of each request without a reply, in order."""
         self._asked_bytes = 0
         self._unchecked: deque[tuple[Job, int, int, Future[int]]] = deque()
-        """Chunks that have been written: job, chunk, promised checksum and that of what was written."""
+        """Written chunks: job, chunk, expected checksum and that of the written bytes."""
         self.thread = threading.Thread(target=self._run, name="depot fetch", daemon=True)
 
     def _run(self) -> None:
@@ -251,7 +250,8 @@ class Peer:
         self._hang_up()
 
     def _wait_for_work(self) -> bool:
-        """Until there is something to fetch and the peer may be tried again; False when this thread should end."""
+        """Waits until there is an object to fetch and the peer may be tried again; False when this thread should
+        end."""
         change, idle_since = self._owner.change, time.monotonic()
         with change:
             while not self._owner.closed:
@@ -272,7 +272,7 @@ class Peer:
         return False
 
     def _work(self) -> None:
-        """Fetches until nothing is left to fetch here."""
+        """Fetches until nothing is left to fetch from this peer."""
         channel = self.channel
         if channel is None:
             channel = dial(self.grant, self._owner.stall)
@@ -306,7 +306,7 @@ class Peer:
 
     def _ask(self, channel: Channel) -> None:
         if self._asked_bytes > WINDOW_BYTES // 2 or len(self._asked) > self._owner.per_peer // 2:
-            return  # few messages with several requests cost less than many with one
+            return  # few messages with several requests each cost less than many with one
         requests = []
         passed_over = 0
         while self._asked_bytes < WINDOW_BYTES and passed_over < len(self.active):
@@ -324,7 +324,7 @@ class Peer:
             channel.send(b"".join(requests))
 
     def _receive(self, channel: Channel) -> None:
-        """One answer. The request stays listed until it is answered in full."""
+        """Receives one reply. The request stays listed until its reply is complete."""
         job, index, length = self._asked[0]
         answer = decode_answer(channel.receive(ANSWER_BYTES), length)
         if answer.status == SENT:
@@ -340,7 +340,7 @@ class Peer:
         if answer.status != SENT:
             job.unanswered(index)
             cause, what = (
-                (FetchFailureCause.ABSENT, "not there")
+                (FetchFailureCause.ABSENT, "not found")
                 if answer.status == ABSENT
                 else (FetchFailureCause.DIFFERENT, "another size")
             )
@@ -348,7 +348,7 @@ class Peer:
             self._perhaps_over(job)
 
     def _settle(self, most: int) -> None:
-        """Takes note of chunks that have been looked at, and waits for it until at most so many are left."""
+        """Handles checked chunks, and waits until at most `most` are unchecked."""
         while self._unchecked and (len(self._unchecked) > most or self._unchecked[0][3].done()):
             job, index, promised, seen = self._unchecked.popleft()
             try:
@@ -359,7 +359,7 @@ class Peer:
             self._perhaps_over(job)
 
     def _perhaps_over(self, job: Job) -> None:
-        """Ends with an object here if nothing of it is under way and there is nothing more to ask."""
+        """Ends a fetch that has no outstanding and no further requests."""
         if job.asked or (job.missing and job.leaving is None):
             return
         self.active.remove(job)
@@ -375,7 +375,7 @@ class Peer:
                 job.name, job.size, job.checksum, job.sums, executable=job.executable, seconds_to_get=seconds
             )
         except DamagedError as error:
-            # Bytes kept from an earlier time may be at fault; without these it is the replica.
+            # Bytes kept from an earlier attempt may be at fault; without these it is the replica.
             kept = job.resumed
             job.begin_again()
             self._owner.returned(job, FetchFailure(FetchFailureCause.CORRUPT, str(error), self.grant), strike=not kept)
@@ -387,7 +387,7 @@ class Peer:
             self._owner.done(job, description)
 
     def _file_trouble(self, error: FileTroubleError) -> None:
-        """The disk on this side: the object at fault fails, the others begin a new connection."""
+        """Handles an error of the local disk: the affected object fails, the others continue on a new connection."""
         job = self._asked[0][0]
         self._forget_requests()
         self._settle(0)
@@ -399,7 +399,7 @@ class Peer:
         self._give_back(FetchFailure(FetchFailureCause.UNREACHABLE, text, self.grant), strike=False)
 
     def _give_back(self, trouble: FetchFailure, *, strike: bool) -> None:
-        """Hangs up and lets the owner decide about everything that was to come from here."""
+        """Disconnects and lets the owner decide about everything that was to come from this peer."""
         self._hang_up()
         self._forget_requests()
         self._settle(0)
@@ -431,9 +431,9 @@ def _known(checksum: int) -> Future[int]:
 
 CLOSE_SECONDS = 5.0
 LOOKERS = 2
-"""Threads that check what has been written while more arrives."""
+"""Number of threads that check written chunks while more arrive."""
 LOOKED_AT_ELSEWHERE_BYTES = 256 << 10
-"""Less than that is checked by the thread that receives it."""
+"""Smaller chunks are checked by the thread that receives them."""
 
 
 class Fetcher:
@@ -449,11 +449,11 @@ class Fetcher:
         self.patience = patience
         self.stall = stall
         self.bytes_fetched = 0
-        """Of all objects that came."""
+        """Bytes of all objects that have arrived."""
         self.change = threading.Condition()
         self.closed = False
         self.received_bytes = 0
-        """Of objects, those that came twice or damaged included."""
+        """Bytes of objects, including those that came twice or damaged."""
         self._jobs: dict[str, Job] = {}
         self._peers: dict[DataGrant, Peer] = {}
         self._under_way = 0
@@ -466,8 +466,8 @@ class Fetcher:
         return self._bell
 
     def fetch(self, name: str, grants: Sequence[DataGrant], size: int, checksum: int) -> None:
-        """Wants an object. For one that is on its way already further places are added; each ends once."""
-        encode_request(ObjectRequest(name, 0, 0))  # a name that cannot be asked for is the caller's fault, not a peer's
+        """Starts to fetch an object. If it is in transfer already, adds further replicas; each fetch ends once."""
+        encode_request(ObjectRequest(name, 0, 0))  # an invalid name is the caller's fault, not a peer's
         with self.change:
             job = self._jobs.get(name)
             if job is not None:
@@ -483,12 +483,12 @@ class Fetcher:
             self._jobs[name] = job
             if self.closed or not grants:
                 cause = FetchFailureCause.CLOSED if self.closed else FetchFailureCause.ABSENT
-                self._finish(job, None, FetchFailure(cause, f"there is no place to get {name} from"))
+                self._finish(job, None, FetchFailure(cause, f"no node has {name}"))
                 return
             self._place(job)
 
     def finished(self) -> list[Fetched]:
-        """Fetches that have ended since the last call."""
+        """Returns the fetches that have ended since the last call."""
         with self.change:
             results, self._results = self._results, []
             if results and self._bell >= 0:
@@ -496,7 +496,7 @@ class Fetcher:
         return results
 
     def close(self) -> None:
-        """Stops everything; what has arrived of unfinished objects is kept."""
+        """Stops all fetches; partial files of unfinished objects are kept."""
         with self.change:
             self.closed = True
             self.change.notify_all()
@@ -510,12 +510,12 @@ class Fetcher:
         with self.change:
             if not any(peer.thread.is_alive() for peer in peers):
                 for job in list(self._jobs.values()):
-                    self._finish(job, None, FetchFailure(FetchFailureCause.CLOSED, "the depot was closed"))
+                    self._finish(job, None, FetchFailure(FetchFailureCause.CLOSED, "the cache was closed"))
             bell, self._bell = self._bell, -1
         os.close(bell)
         self._lookers.shutdown(wait=False)
 
-    # What peers call
+    # Called by peers
 
     def take(self, peer: Peer) -> Job | None:
         if not peer.waiting or self.closed:
@@ -547,7 +547,7 @@ class Fetcher:
             elif job.troubled_since is None:
                 job.troubled_since = now
             if self.closed:
-                self._finish(job, None, FetchFailure(FetchFailureCause.CLOSED, "the depot was closed"))
+                self._finish(job, None, FetchFailure(FetchFailureCause.CLOSED, "the cache was closed"))
             elif not job.grants:
                 self._finish(job, None, None)
             elif not strike and job.troubled_since is not None and now - job.troubled_since > self.patience:
@@ -559,7 +559,7 @@ class Fetcher:
     def look(self, job: Job, offset: int, length: int) -> Future[int]:
         if length >= LOOKED_AT_ELSEWHERE_BYTES:
             return self._lookers.submit(checksum_of, job.descriptor, offset, length)
-        seen: Future[int] = Future()  # so little: waking another thread costs more than it saves
+        seen: Future[int] = Future()  # small: waking another thread costs more than it saves
         try:
             seen.set_result(checksum_of(job.descriptor, offset, length))
         except (OSError, ValueError) as error:
@@ -570,10 +570,10 @@ class Fetcher:
         if self._peers.get(peer.grant) is peer:
             del self._peers[peer.grant]
 
-    # Inside; the lock is held
+    # Internal; the lock is held
 
     def _place(self, job: Job) -> None:
-        """Hands the object to the peer with the least trouble, then the least to do."""
+        """Assigns the fetch to the peer with the fewest failures, then the least load."""
         best = min(job.grants, key=self._burden)
         peer = self._peers.get(best)
         if peer is None:

@@ -1,4 +1,4 @@
-"""The listeners of a process: how connections are accepted, who is let in, and which service answers.
+"""Listeners of the data transport: accept connections, authenticate clients, and dispatch to services.
 
 `Acceptor` is the accept loop of every listener. `DataListener` is the port of a process for other machines: one port,
 one token, one certificate for all services (objects, shared memory). The first frame of a connection names the service.
@@ -20,19 +20,19 @@ from shoal.errors import InputError
 from shoal.execution.descriptors import is_scarce, shortage
 
 MOST_STRANGERS = 32
-"""Connections without proof at one time. When another one comes, the oldest is ended."""
+"""Maximum number of connections without proof. When another one comes, the oldest is closed."""
 OPENING_SECONDS = 10.0
 IDLE_SECONDS = 600.0
-"""How long a client may send no request, or read nothing of a reply."""
+"""Seconds for which a client may send no request, or read nothing of a reply."""
 CLOSE_SECONDS = 2.0
-"""How long each reply under way may take when its listener closes."""
+"""Seconds that each reply in progress may take when its listener closes."""
 PAUSE_SECONDS = 0.1
 WARNING_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
 class Connection(Protocol):
-    """What an acceptor needs of a connection."""
+    """A connection as seen by the acceptor."""
 
     def end(self) -> None:
         """Wakes the thread that waits on the connection, with an error; any thread may call it."""
@@ -46,8 +46,8 @@ C = TypeVar("C", bound=Connection)
 class Acceptor(Generic[C]):
     """Accepts connections at one socket and serves each in a thread of its own, until `close`.
 
-    A slow client delays only its own thread. Strangers cost little: `MOST_STRANGERS` limits connections without proof.
-    While the process has hardly any descriptors left, new connections wait in the backlog.
+    A slow client delays only its own thread. Unauthenticated clients cost little: `MOST_STRANGERS` limits their
+    connections. While the process has hardly any descriptors left, new connections wait in the backlog.
     """
 
     def __init__(
@@ -57,7 +57,8 @@ class Acceptor(Generic[C]):
         admit: Callable[[C], bytes],
         serve: Callable[[C, bytes], None],
     ) -> None:
-        """`admit` returns the service that the client asks for, or raises; `serve` returns when the client is gone."""
+        """`admit` returns the service that the client requests, or raises; `serve` returns when the client has
+        disconnected."""
         self._listener, self._wrap, self._admit, self._serve = listener, wrap, admit, serve
         self._guard = threading.Lock()
         self._strangers: dict[int, C] = {}
@@ -70,7 +71,7 @@ class Acceptor(Generic[C]):
         self._thread.start()
 
     def close(self) -> None:
-        """Ends all connections and waits a moment for their threads."""
+        """Ends all connections and waits briefly for their threads."""
         self._closed.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
@@ -113,14 +114,14 @@ class Acceptor(Generic[C]):
             thread.start()
 
     def _accept(self) -> socket.socket | None:
-        """The next connection; None after a pause in which none could be accepted."""
+        """Returns the next connection; None after a pause in which none could be accepted."""
         if is_scarce(self._listener.fileno()):
             self._wait(shortage())
             return None
         try:
             return self._listener.accept()[0]
         except OSError as error:
-            self._wait(f"no connection can be accepted for now: {error}")
+            self._wait(f"cannot accept connections at the moment: {error}")
             return None
 
     def _wait(self, reason: str) -> None:
@@ -171,11 +172,11 @@ class DataListener:
         self._acceptor = Acceptor(listener, self._handshake.wrap, self._admit, self._serve)
 
     def offer(self, service: bytes, serve: Callable[[Channel], None]) -> None:
-        """From now on `serve` answers the connections for this service, each in a thread of its own."""
+        """Registers `serve`, which handles the connections for this service, each in a thread of its own."""
         self._services[service] = serve
 
     def withdraw(self, service: bytes, patience: float | None = None) -> None:
-        """Ends a service and its connections; waits up to `patience` seconds for each reply under way."""
+        """Ends a service and its connections; waits up to `patience` seconds for each reply in progress."""
         self._services.pop(service, None)
         self._acceptor.end(service, patience)
 

@@ -1,8 +1,8 @@
-"""Sends the objects of a shelf to peers: the service `OBJECTS` of a listener.
+"""Sends objects of a shelf, or lent files, to peers: the service `OBJECTS` of a listener.
 
-A peer asks for one chunk at a time and may ask for many before the first has come; answers keep the order. The server
-keeps no state between two requests, so an object may go at any moment and the next request for it is answered with
-`ABSENT`.
+A peer requests one chunk at a time and may send many requests before the first reply; replies keep the order. The
+server keeps no state between two requests, so an object may disappear at any moment; the next request for it gets the
+reply `ABSENT`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shoal.data.transfer_messages import (
 
 
 class ObjectServer:
-    """Serves a shelf from the moment it is made until `close`."""
+    """Serves a shelf from its construction until `close`."""
 
     def __init__(self, shelf: ObjectShelf, listener: DataListener) -> None:
         self._shelf, self._listener = shelf, listener
@@ -65,14 +65,14 @@ class ObjectServer:
 
 
 class Lender:
-    """A shelf of files of other people."""
+    """A shelf of files that stay with their owners."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lent: dict[str, tuple[str, tuple[int, ...], ObjectDescription]] = {}
 
     def lend(self, path: str, name: str) -> ObjectDescription:
-        """Offers the file as it is now; lending the same name again replaces what was lent."""
+        """Offers the file in its current state; lending the same name again replaces the former file."""
         before = _signature(os.stat(path))
         description = describe(path, name, precious=True, seconds_to_get=0.0)
         with self._lock:

@@ -1,4 +1,4 @@
-"""What a server asks of whoever keeps objects, and how a kept object is described."""
+"""The interface of object storage (`ObjectShelf`), descriptions of objects, and checksums of files."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class AbsentError(ShoalError):
 
 
 class DamagedError(ShoalError):
-    """The bytes are not those that the checksum stands for."""
+    """The bytes do not match their checksum."""
 
 
 class ObjectDescription(msgspec.Struct, frozen=True):
-    """What is known of an object: enough to check it, to serve it and to decide whether to keep it."""
+    """Facts about an object: enough to check it, to serve it and to decide whether to keep it."""
 
     name: str
     size: int
     checksum: int
     chunks: bytes
-    """CRC-32 of each chunk, four bytes each, little end first."""
+    """CRC-32 of each chunk, four bytes each, little-endian."""
     executable: bool = False
     precious: bool = False
-    """The only copy, as far as is known: never evicted."""
+    """The only known copy: never evicted."""
     seconds_to_get: float = 0.0
     version: int = FORMAT
 
@@ -41,17 +41,17 @@ class ObjectDescription(msgspec.Struct, frozen=True):
 
 
 class OpenedObject(msgspec.Struct, frozen=True):
-    """An object ready to be sent; whoever asked for it closes the descriptor."""
+    """An object opened for sending; the caller closes the descriptor."""
 
     descriptor: int
     description: ObjectDescription
 
 
 class ObjectShelf(Protocol):
-    """Keeps objects; may be asked from several threads at once."""
+    """Keeps objects. Thread-safe."""
 
     def open(self, name: str) -> OpenedObject | None:
-        """The object, or None if it is not here."""
+        """Opens an object; None if it is not here."""
 
 
 def pack_chunks(chunks: list[int]) -> bytes:
@@ -59,7 +59,7 @@ def pack_chunks(chunks: list[int]) -> bytes:
 
 
 def read_chunks(descriptor: int, size: int, count: int | None = None) -> list[int]:
-    """The checksums of the first chunks of a file of that size, all of them unless told otherwise."""
+    """Returns the checksums of the first chunks of a file of that size; by default of all chunks."""
     if count is None:
         count = chunk_count(size)
     buffer = memoryview(bytearray(min(size, CHUNK_BYTES) if count else 0))
@@ -76,12 +76,12 @@ def read_chunks(descriptor: int, size: int, count: int | None = None) -> list[in
 
 
 def describe(path: str, name: str, *, precious: bool, seconds_to_get: float) -> ObjectDescription:
-    """Reads a file once and says what it is."""
+    """Reads a file once and describes it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise InputError(f"{path} is not a file, so it cannot be kept or sent as one")
+            raise InputError(f"{path} is not a regular file, so it cannot be stored or sent")
         chunks = read_chunks(descriptor, found.st_size)
     finally:
         os.close(descriptor)

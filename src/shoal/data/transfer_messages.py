@@ -1,6 +1,7 @@
-"""Requests for chunks of objects and their answers, as bytes: the protocol of the service `OBJECTS`.
+"""Protocol of the service `OBJECTS`: requests for chunks of objects and their replies, as bytes; proofs and checksums.
+Pure.
 
-Each request is for one chunk of one object. Answers come in the order of the requests. No I/O here.
+Each request is for one chunk of one object. Replies come in the order of the requests.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ PROOF_BYTES = 32
 LEAST_TOKEN_BYTES = 16
 SERVER, CLIENT = b"server", b"client"
 OBJECTS, MEMORY = b"objects", b"memory"
-"""The services: objects of a cache and lent files, shared memory."""
+"""Names of the services: objects of a cache and lent files, shared memory."""
 
 _HELLO = struct.Struct(f"{len(MAGIC)}s8s{NONCE_BYTES}s")
 HELLO_BYTES = _HELLO.size
 
 
 class BadMessageError(ConnectionError):
-    """The other side sent something that its service does not define."""
+    """The peer sent something that its service does not define."""
 
 
 class RefusedError(ShoalError):
-    """The other side does not know the token, or is not a data service of Shoal."""
+    """The peer does not know the token, or is not a data service of Shoal."""
 
 
 class DataGrant(msgspec.Struct, frozen=True):
-    """An address and the token that opens a connection to it. Travels only over an authenticated channel."""
+    """An address and the token that opens a connection to it. Sent only over authenticated channels."""
 
     host: str
     port: int
@@ -49,10 +50,10 @@ def encode_hello(service: bytes, nonce: bytes) -> bytes:
 
 
 def service_of(hello: bytes) -> bytes:
-    """The service that a hello names."""
+    """Returns the service that a hello names."""
     magic, service, _ = _HELLO.unpack(hello)
     if magic != MAGIC:
-        raise BadMessageError("the other side is not a client of Shoal")
+        raise BadMessageError("the peer is not a client of Shoal")
     return bytes(service).rstrip(b"\0")
 
 
@@ -66,15 +67,15 @@ def same(expected: bytes, given: bytes) -> bool:
 
 
 CHUNK_BYTES = 2 << 20
-"""What is asked for, checked and sent again as one. Part of the protocol and of what a cache keeps."""
+"""Bytes of a chunk: the unit of requests, checks and retries. Part of the protocol and of the format of caches."""
 
 _POLYNOMIAL = 0xEDB88320
 _ONE = 1 << 31
-"""The polynomial 1: the highest bit is the lowest power, as CRC-32 has it."""
+"""The polynomial 1: the highest bit is the lowest power, as in CRC-32."""
 
 
 def chunk_count(size: int) -> int:
-    """How many chunks an object has; an empty one has one, which is empty."""
+    """Returns the number of chunks of an object; an empty object has one empty chunk."""
     return max(1, -(-size // CHUNK_BYTES))
 
 
@@ -83,12 +84,12 @@ def chunk_length(size: int, index: int) -> int:
 
 
 def crc(data: bytes | bytearray | memoryview, before: int = 0) -> int:
-    """The CRC-32 of some bytes, or of what came `before` and these."""
+    """Returns the CRC-32 of some bytes, or continues it from `before`."""
     return zlib.crc32(data, before)
 
 
 def whole(chunks: Sequence[int], size: int) -> int:
-    """The CRC-32 of an object from those of its chunks."""
+    """Returns the CRC-32 of an object from those of its chunks."""
     result = 0
     for index, one in enumerate(chunks):
         result = combine(result, one, chunk_length(size, index)) if index else one
@@ -96,7 +97,7 @@ def whole(chunks: Sequence[int], size: int) -> int:
 
 
 def combine(first: int, second: int, second_bytes: int) -> int:
-    """The CRC-32 of two texts one after the other, from both and the length of the second.
+    """Returns the CRC-32 of two texts one after the other, from both and the length of the second.
 
     Appending n bytes multiplies the first remainder by x to the power of 8n; the rest is addition without carry.
     """
@@ -116,7 +117,7 @@ def _power(exponent: int) -> int:
 
 
 def _product(first: int, second: int) -> int:
-    """Two polynomials multiplied, modulo that of CRC-32."""
+    """The product of two polynomials, modulo that of CRC-32."""
     result = 0
     for position in range(31, -1, -1):
         if first >> position & 1:
@@ -126,7 +127,7 @@ def _product(first: int, second: int) -> int:
 
 
 SENT, ABSENT, DIFFERENT = 0, 1, 2
-"""How a request is answered: with the bytes, that there is no such object, or that it has another size."""
+"""Status of a reply: the bytes follow, there is no such object, or it has another size."""
 EXECUTABLE = 1
 
 _REQUEST = struct.Struct(">HQI")
@@ -142,7 +143,7 @@ class ObjectRequest(msgspec.Struct, frozen=True):
 
 
 class ObjectReply(msgspec.Struct, frozen=True):
-    """The head of an answer; after `SENT` so many bytes follow."""
+    """The head of a reply; with `SENT`, `length` bytes follow."""
 
     status: int
     flags: int = 0
@@ -158,10 +159,10 @@ def encode_request(request: ObjectRequest) -> bytes:
 
 
 def name_length(head: bytes) -> int:
-    """How many bytes of name follow the fixed part of a request."""
+    """Returns how many bytes of the name follow the fixed part of a request."""
     length: int = _REQUEST.unpack(head)[0]
     if not 0 < length <= LONGEST_NAME_BYTES:
-        raise BadMessageError("a request without a proper name")
+        raise BadMessageError("a request without a valid name")
     return length
 
 
@@ -180,8 +181,8 @@ def encode_answer(answer: ObjectReply) -> bytes:
 
 
 def decode_answer(data: bytes, expected_length: int) -> ObjectReply:
-    """The head of the answer to a request for so many bytes."""
+    """Decodes the head of the reply to a request for so many bytes."""
     answer = ObjectReply(*_ANSWER.unpack(data))
     if answer.status > DIFFERENT or (answer.status == SENT and answer.length != expected_length):
-        raise BadMessageError("an answer to something else than what was asked")
+        raise BadMessageError("a reply that does not match the request")
     return answer

@@ -1,4 +1,4 @@
-"""The note of a run on a cluster, and its plan as it was brought, without a cluster."""
+"""The note of a run on a cluster, and its submitted plan, without a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.cluster.selection import SubmittedPlan, forget_note, read_plan, write_brought
+from shoal.cluster.selection import SubmittedPlan, forget_note, read_plan, write_submitted
 from shoal.errors import InputError
 from shoal.execution.session import enter, load, make_plan
 from shoal.ledger.cluster_notes import SubmissionNote, is_submitted, read_note
@@ -48,11 +48,11 @@ def bring(workspace: Workspace) -> tuple[SubmissionNote, SubmittedPlan]:
         "lab", "run", [place_of(plan.graph, task) for task in plan.to_run()], ["all"], tasks=plan.to_run()
     )
     brought = SubmittedPlan(workflow, plan, versions)
-    write_brought(workspace, note, brought)
+    write_submitted(workspace, note, brought)
     return note, brought
 
 
-def test_a_plan_that_was_brought_is_read_as_it_was(workspace: Workspace) -> None:
+def test_a_submitted_plan_is_read_unchanged(workspace: Workspace) -> None:
     note, brought = bring(workspace)
     Path("flow.py").write_text("this is no workflow any more")
     Path("source").write_text("edited\n")

@@ -1,4 +1,4 @@
-"""Agents that beat, die and join while the directory loses its data: who lives is listed once, under its own number."""
+"""Agents that renew leases, die and join while the directory loses its data: live agents are listed once, by number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts that nodes of a cluster have been at for a while: what the ledger is told, and what is shown of it."""
+"""Long attempts on the nodes of a cluster: what the ledger records, and what is shown of it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def begun(node: int, task: int, attempt: int, since: float) -> TaskStarted:
     return TaskStarted(task, attempt, since, 0, 0.0, -1, node)
 
 
-def test_an_attempt_is_told_once_with_its_node_and_its_beginning() -> None:
+def test_an_attempt_is_recorded_once_with_its_node_and_start() -> None:
     cluster = Cluster()
     assert cluster.hear((2, 7, 1, 1.5)) == ([begun(2, 7, 1, NOW - 1.5)], [])
     cluster.now += 1
@@ -126,7 +126,7 @@ def test_what_has_vanished_runs_no_more() -> None:
     assert state.running_now() == view.running_now() == 2  # as the nodes said last
 
 
-def test_the_end_of_an_earlier_attempt_may_be_told_after_the_beginning_of_the_next() -> None:
+def test_the_end_of_an_attempt_may_be_reported_after_the_start_of_the_next() -> None:
     state, view = RunStatus(), RunView()
     first = ended(1, 0, 3, "failed", final=False, node=2)
     for record in run_on_two_nodes(TaskStarted(1, 2, BEGAN + 4, 0, 0.0, -1, 1), first):

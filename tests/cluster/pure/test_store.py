@@ -193,7 +193,7 @@ def test_a_lost_node_publishes_no_copies() -> None:
     assert store.copies(0) == [0]
 
 
-def test_cancelling_names_what_brokers_have_and_ends_what_needs_it() -> None:
+def test_cancelling_lists_tasks_of_schedulers_and_ends_their_descendants() -> None:
     store = begun(work_of([], [0], []))
     assert store.cancel([0]) == [0]
     assert [TaskStanding(standing).name for standing in store.standing] == ["FAILED", "DOOMED", "READY"]

@@ -33,7 +33,7 @@ from shoal.cluster.call_protocol import (
     FunctionGiven,
     SessionOpened,
     StreamPart,
-    decode_from_farm,
+    decode_server_item,
     encode_item,
 )
 from shoal.cluster.messaging.access import Role, narrowed, read
@@ -309,7 +309,7 @@ def test_calls_and_a_workflow_share_the_agents(tmp_path: Path) -> None:
         assert {(tmp_path / f"out.{number}").read_text() for number in range(20)} == {f"{n}\n" for n in range(20)}
 
 
-def test_an_agent_that_is_told_to_end_finishes_its_calls_and_gets_no_more(tmp_path: Path) -> None:
+def test_an_agent_that_is_stopped_finishes_its_calls_and_gets_no_more(tmp_path: Path) -> None:
     with local_cluster(tmp_path, 2, *ONE_CORE) as cluster, shoal.Executor(cluster=str(cluster.access)) as ex:
         marks, go = [tmp_path / "one", tmp_path / "other"], tmp_path / "go"
         running = [ex.submit(lambda mark: (leave_mark(mark), run_until(str(go)))[1], str(mark)) for mark in marks]
@@ -338,14 +338,14 @@ def test_without_any_agent_calls_fail_with_one_sentence(tmp_path: Path, monkeypa
         mark = tmp_path / "runs"
         future = ex.submit(last_long, str(mark))
         wait_until(mark.exists, "the call runs")
-        monkeypatch.setattr(cluster_module, "NOBODY_SECONDS", 1.0)
+        monkeypatch.setattr(cluster_module, "NO_AGENT_SECONDS", 1.0)
         cluster.kill_agent(0)
         with pytest.raises(CallError, match="no agent of the cluster 'lab' could run the call for 1 s"):
             future.result(PATIENCE)
         wait_until(lambda: not is_running(int(mark.read_text())), "the worker went with its agent")
 
 
-def test_a_farm_ends_the_calls_of_a_client_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_server_ends_the_calls_of_a_client_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with _Farmed(tmp_path) as farmed:
         farmed.open()
         mark = tmp_path / "runs"
@@ -356,7 +356,7 @@ def test_a_farm_ends_the_calls_of_a_client_that_is_gone(tmp_path: Path, monkeypa
         assert farmed.beat() == CallsReply("client", 0, [], UNKNOWN)
 
 
-def test_a_farm_ends_workers_that_have_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_server_ends_idle_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(farm_module, "IDLE_SECONDS", 0.5)
     with _Farmed(tmp_path) as farmed:
         farmed.open()
@@ -422,7 +422,7 @@ class _Farmed:
             told, self.told = self.told, []
             for each in told:
                 for item in self.stream.take(each.first, each.parts):
-                    ended = decode_from_farm(item)
+                    ended = decode_server_item(item)
                     if isinstance(ended, CallsEnded):
                         self.results += ended.results
             return condition()
@@ -436,16 +436,16 @@ class _Farmed:
 def test_a_viewer_cannot_have_calls_run(lab: LocalCluster, tmp_path: Path) -> None:
     path = tmp_path / "viewer.json"
     lab.shoal("cluster", "access", NAME, "--role", "viewer", "--output", str(path))
-    with pytest.raises(shoal.InputError, match="does not make its holder a client"):
+    with pytest.raises(shoal.InputError, match="has no key for the role of a client"):
         shoal.Executor(cluster=str(path))
     viewer = narrowed(read(str(lab.access)), Role.VIEWER)
     with Caller(viewer, make_codec(), role=Role.VIEWER) as caller:
         parts = [StreamPart(encode_item(SessionOpened((3, 11), "/", [])))]
         answer = caller.ask(CallsRequest("somebody", 1, parts, 0), PATIENCE)
-    assert answer == RefusedReply("a viewer may not ask for that")
+    assert answer == RefusedReply("a viewer may not send this request")
 
 
-def test_what_cannot_be_meant_is_told_in_one_sentence(
+def test_invalid_arguments_give_one_message(
     lab: LocalCluster, ex: shoal.Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOAL_HOME", str(lab.folder / "home"))

@@ -46,7 +46,7 @@ def test_every_output_is_right_whatever_happens(seed: int, tmp_path: Path) -> No
             campaign.end()
 
 
-def test_no_run_hangs_when_its_books_are_lost_its_head_is_away_and_its_agents_get_other_numbers(tmp_path: Path) -> None:
+def test_no_run_hangs_when_its_store_is_lost_its_head_is_down_and_its_agents_get_other_numbers(tmp_path: Path) -> None:
     """Each client ends: with the result, or with the word that its run is lost; then the same command goes on."""
     port = free_port()
     places = ("--port", str(port), "--protected-mode", "no")

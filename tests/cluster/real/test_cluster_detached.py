@@ -1,4 +1,4 @@
-"""Runs on a cluster that nobody follows: what is recorded of them, and what nobody may do meanwhile."""
+"""Runs on a cluster that no client follows: what is recorded of them, and what is forbidden meanwhile."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_status_of_a_detached_run_says_where_it_is(cluster: LocalCluster, detach
     assert "flow.py: ended at" in cluster.shoal("status", where=detached)
 
 
-def test_a_bring_that_was_refused_leaves_the_workflow_free(cluster: LocalCluster, folder: Path) -> None:
+def test_a_refused_submission_leaves_the_workflow_unlocked(cluster: LocalCluster, folder: Path) -> None:
     viewer = folder / "viewer.json"
     cluster.shoal("cluster", "access", NAME, "--role", "viewer", "-o", str(viewer), where=folder)
     assert "a viewer may not" in cluster.shoal(*RUN, "--cluster", str(viewer), where=folder, expect=2)
@@ -126,7 +126,7 @@ def test_a_bring_that_was_refused_leaves_the_workflow_free(cluster: LocalCluster
 
 def test_a_run_that_the_cluster_has_is_not_given_up(cluster: LocalCluster, detached: Path) -> None:
     said = cluster.shoal("cancel", "--forget", "flow.py", where=detached, expect=2)
-    assert "the cluster 'lab' answers, and has this run" in said
+    assert "the cluster 'lab' replies and has this run" in said
     (detached / "go").touch()
     cluster.shoal("attach", "--plain", where=detached)
     assert "flow.py is not on a cluster" in cluster.shoal("cancel", "--forget", "flow.py", where=detached, expect=2)

@@ -51,7 +51,7 @@ def test_only_what_the_run_is_for_comes_back(cluster: LocalCluster, tmp_path: Pa
     expect_whole(folder, 12)
 
 
-def test_nothing_is_recorded_of_a_run_whose_files_cannot_be_brought(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_nothing_is_recorded_of_a_run_whose_files_cannot_be_sent(cluster: LocalCluster, tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text("from shoal import rule\nrule('copy', '/etc/hostname', run='cp {needs} {out}')\n")
     said = cluster.shoal(*MANAGED, "copy", where=tmp_path, expect=2)
     assert "'/etc/hostname' lies outside of the workflow's directory" in said
@@ -99,7 +99,7 @@ def test_a_task_cannot_spoil_what_others_read(cluster: LocalCluster, tmp_path: P
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        ('rule("a", ["/etc/hostname"], run="cp /etc/hostname a")', "outside of the workflow's directory"),
+        ('rule("a", ["/etc/hostname"], run="cp /etc/hostname a")', "outside the workflow's directory"),
         ('rule("a", run="true")', "did not make 'a'"),
         ('rule("a", run="mkdir a")', "is a directory"),
     ],

@@ -149,18 +149,18 @@ def test_nothing_is_started_or_moved_of_a_run_that_was_given_up(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     about = RunDescription("flow.py", str(tmp_path), 1, workflow=str(tmp_path / "flow.py"))
-    chores = TaskSetup("given", about, [Profile()], TaskSpecs(lambda name: encode([TaskSpec("true", ("out",))])))
+    task_setup = TaskSetup("given", about, [Profile()], TaskSpecs(lambda name: encode([TaskSpec("true", ("out",))])))
     (tmp_path / "out").write_text("of a later run")
     workspace = Workspace(about.workflow, about.base)
     assert not why_ended("given", about)
     note_given_up(workspace, "given", NAME)
     assert GIVEN_UP in why_ended("given", about)
-    for act in (lambda: chores.order(0, 2, 0), lambda: chores.take_away(0)):
+    for act in (lambda: task_setup.order(0, 2, 0), lambda: task_setup.take_away(0)):
         with pytest.raises(GivenUpError):
             act()
     assert (tmp_path / "out").read_text() == "of a later run"
     drop_note(workspace, "given")
-    assert "partial/out" in chores.take_away(0), "otherwise it is what the attempt has half made"
+    assert "partial/out" in task_setup.take_away(0), "otherwise it is what the attempt has half made"
 
 
 def begun_log(cluster: LocalCluster) -> str:

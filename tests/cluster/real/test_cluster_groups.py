@@ -27,7 +27,7 @@ def test_groups_are_added_resized_and_removed_one_by_one(tmp_path: Path) -> None
     with local_cluster(tmp_path / "cluster", 1) as cluster:
         first = cluster.agents()
         words = ("cluster", "add", NAME, "--group", "big")
-        assert "1 node is there" in cluster.shoal(*words, "--local", "1", "--label", "site=alpha")
+        assert "1 node is running" in cluster.shoal(*words, "--local", "1", "--label", "site=alpha")
         assert sizes(cluster) == {"main": 1, "big": 1}
         assert "site=alpha" in cluster.shoal("cluster", "status", NAME)
         assert "has a group 'big' already" in cluster.shoal(*words, "--local", "1", expect=2)
@@ -38,7 +38,7 @@ def test_groups_are_added_resized_and_removed_one_by_one(tmp_path: Path) -> None
         assert "group big is removed; 2 nodes end" in cluster.shoal("cluster", "remove", NAME, "--group", "big")
         wait_until(lambda: cluster.agents() == first, "only the first group is left")
         assert "no group 'small'" in cluster.shoal("cluster", "remove", NAME, "--group", "small", expect=2)
-        assert "1 node is there" in cluster.shoal(*words, "--local", "1"), "the name is free again"
+        assert "1 node is running" in cluster.shoal(*words, "--local", "1"), "the name is free again"
         assert "ended 2 nodes" in cluster.shoal("cluster", "stop", NAME)
 
 
@@ -48,7 +48,7 @@ def ran(cluster: LocalCluster, folder: Path) -> Path:
     return folder
 
 
-def test_a_factory_brings_nodes_only_for_tasks_that_they_could_do(tmp_path: Path) -> None:
+def test_a_factory_starts_nodes_only_for_tasks_that_fit_them(tmp_path: Path) -> None:
     folder = tmp_path / "w"
     folder.mkdir()
     (folder / "flow.py").write_text(CHOOSY_FLOW)
@@ -58,7 +58,7 @@ def test_a_factory_brings_nodes_only_for_tasks_that_they_could_do(tmp_path: Path
         assert sizes(cluster) == {"main": 1, "plain": 0, "gpu": 0}
         cluster.shoal("run", "--cluster", NAME, "whole", "--plain", where=folder)
         factories = cluster.logs()
-        assert "group gpu: 0 tasks run and 4 wait: 1 more asked for" in factories
+        assert "group gpu: 0 tasks running, 4 queued: requesting 1 more" in factories
         assert "group plain: " not in factories
         assert sizes(cluster) == {"main": 1, "plain": 0, "gpu": 1}
         assert len({*(folder / "whole").read_text().split()}) == 1, "all of it was done by the one that could"

@@ -135,7 +135,7 @@ def test_a_node_that_does_not_see_the_directory_keeps_nothing_that_goes_to_it(
     folder = write(seen / "w", 60, options)
     with agent_at(cluster, "blind", hidden=seen):
         said = cluster.shoal("run", "--cluster", NAME, "all", "--plain", "--to", to, where=folder)
-    assert "so it does not take part" in said
+    assert "so the node does not take part" in said
     assert sites(folder).total() == 60
     assert "blind" not in sites(folder)
 

@@ -67,12 +67,12 @@ def test_a_redis_that_restarts_empty_ends_the_run_with_a_sentence_and_serves_the
         server.start()
         wait_until(lambda: client.poll() is not None, f"the client ends: {said(cluster)}")
         assert client.returncode == 1
-        assert "the cluster does not have this run any more: its store was started without its data" in said(cluster)
+        assert "the cluster no longer has this run: its store was started without its data" in said(cluster)
         wait_until(lambda: set(cluster.agents().values()) == agents, "the agents are back, each once")
         run_again(cluster, folder)
 
 
-def test_a_run_whose_books_are_lost_while_it_is_listed_keeps_no_later_one_waiting(
+def test_a_listed_run_whose_store_is_lost_keeps_no_later_one_waiting(
     tmp_path: Path, server: RedisServer, folder: Path
 ) -> None:
     with local_cluster(tmp_path / "cluster", 1, "--redis", server.address) as cluster:
@@ -84,7 +84,7 @@ def test_a_run_whose_books_are_lost_while_it_is_listed_keeps_no_later_one_waitin
         link.close()
         wait_until(lambda: client.poll() is not None, "the client ends")
         assert client.returncode == 1
-        assert "the cluster does not have this run any more" in said(cluster)
+        assert "the cluster no longer has this run" in said(cluster)
         run_again(cluster, folder)
 
 
@@ -129,7 +129,7 @@ def test_an_agent_that_gets_another_number_does_what_it_had_before(
         directory = RedisDirectory(RedisLink([server.address], directory_key(name)), name)
         ((number, _),) = cluster.agents().items()
         directory.remove(number)
-        wait_until(lambda: list(directory.nodes()) not in ([], [number]), "it joins anew")
+        wait_until(lambda: list(directory.nodes()) not in ([], [number]), "it joins again")
         directory.close()
         (folder / "go").touch()
         wait_until(lambda: client.poll() is not None, "the client ends")

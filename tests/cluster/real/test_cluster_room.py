@@ -46,5 +46,5 @@ def test_a_task_whose_inputs_do_not_fit_where_it_would_go_runs_where_they_do(
 
 def test_a_task_whose_inputs_fit_nowhere_fails_with_a_sentence(tmp_path: Path, cluster: LocalCluster) -> None:
     said = run(cluster, tmp_path, 'requires=["size=small"]', 1)
-    assert "what it reads fits on the disk of no node: 'part0', 'part1', 'part2' and 9 more" in said
+    assert "its inputs fit on the disk of no node: 'part0', 'part1', 'part2' and 9 more" in said
     assert "take 34.3 MiB, and the largest room that a node has for them is 24 MiB" in said

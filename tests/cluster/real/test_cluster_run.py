@@ -1,4 +1,4 @@
-"""Workflows on real agents: results, failures, deaths of agents and clients. Books in Redis and with the head."""
+"""Workflows on real agents: results, failures, deaths of agents and clients. Stores in Redis and at the head."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_a_viewer_may_look_and_not_run(cluster: LocalCluster, tmp_path: Path) ->
     cluster.shoal("cluster", "access", NAME, "--role", "viewer", "-o", str(viewer), where=folder)
     assert "2 nodes" in cluster.shoal("cluster", "status", str(viewer), where=folder)
     said = cluster.shoal("run", "--cluster", str(viewer), "whole", where=folder, expect=2)
-    assert "a viewer may not ask for that" in said
+    assert "a viewer may not send this request" in said
     assert not (folder / "part0").exists()
     viewer.chmod(0o644)
     assert "chmod 600" in cluster.shoal("cluster", "status", str(viewer), where=folder, expect=2)
@@ -208,7 +208,7 @@ def test_an_agent_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         wait_until(lambda: len(known_to_run(folder)) == 3, "the client knows that all have something to do")
         cluster.kill_agent(0)
         said = cluster.folder / "begun.log"
-        wait_until(lambda: "is gone; others do what it had not done" in said.read_text(), "the run says so")
+        wait_until(lambda: "is lost; its unfinished tasks run elsewhere" in said.read_text(), "the run says so")
         (folder / "go").touch()
         assert client.wait(120) == 0
         expect_whole(folder, 40)
@@ -221,7 +221,7 @@ def test_the_head_is_killed_and_started_anew(tmp_path: Path) -> None:
         client = cluster.begin("run", "--cluster", NAME, "whole", "--plain", where=folder)
         wait_until(lambda: (folder / "part5").exists(), "the run has begun")
         cluster.kill_head()
-        assert "started anew" in cluster.shoal("cluster", "restart", NAME)
+        assert "was restarted" in cluster.shoal("cluster", "restart", NAME)
         (folder / "go").touch()
         assert client.wait(120) == 0
         expect_whole(folder, 40)
@@ -235,7 +235,7 @@ def test_a_cluster_grows_shrinks_and_leaves_nothing_behind(tmp_path: Path) -> No
         cluster.shoal("cluster", "scale", NAME, "1")
         wait_until(lambda: len(cluster.agents()) == 1, "two have left")
         wait_until(lambda: sum(map(is_alive, agents.values())) == 1, "and ended")
-        assert "runs already" in cluster.shoal("cluster", "start", NAME, "--local", "1", expect=2)
+        assert "is already running" in cluster.shoal("cluster", "start", NAME, "--local", "1", expect=2)
         head = cluster.head()
         assert NAME in cluster.shoal("cluster", "list")
         assert "ended 1 node and" in cluster.shoal("cluster", "stop", NAME)
@@ -243,7 +243,7 @@ def test_a_cluster_grows_shrinks_and_leaves_nothing_behind(tmp_path: Path) -> No
         assert "there is no cluster" in cluster.shoal("cluster", "status", NAME, expect=2)
 
 
-def test_file_that_was_not_made_here_stops_a_run_before_it_is_brought(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_foreign_file_stops_a_run_before_it_is_submitted(cluster: LocalCluster, tmp_path: Path) -> None:
     folder = write_fan(tmp_path / "w", 2)
     (folder / "part1").write_text("by hand\n")
     words = ("run", "--cluster", NAME, "whole", "--plain")

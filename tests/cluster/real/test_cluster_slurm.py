@@ -185,7 +185,7 @@ def test_with_all_jobs_cancelled_nothing_is_left_and_a_run_waits_for_a_node(slur
         wait_until(lambda: len(list(folder.glob("begun*"))) >= 4, "tasks run on both nodes")
         slurm.ask("scancel", "--user=root")
         wait_until(lambda: not job_processes(slurm), "no process is left")
-        wait_until(lambda: "no node is there now; the run waits for one" in said(cluster), "the run says so")
+        wait_until(lambda: "the cluster has no node; the run waits for one" in said(cluster), "the run says so")
         (folder / "go").touch()
         cluster.shoal("cluster", "scale", NAME, "1")
         ends_well(client, cluster)
@@ -201,7 +201,7 @@ def test_a_node_whose_time_ends_hands_over_what_it_has_not_done(slurm: Slurm, tm
     short = ("--sbatch=--exclusive", "--sbatch=--time=1")
     with cluster_on(slurm, tmp_path / "cluster", "--slurm", "0", *short) as cluster:
         client = follow(cluster, folder)
-        wait_until(lambda: "no node is there now; the run waits for one" in said(cluster), "the run is there")
+        wait_until(lambda: "the cluster has no node; the run waits for one" in said(cluster), "the run is there")
         cluster.shoal("cluster", "scale", NAME, "1")  # only now: its minute is short on a busy machine
         wait_until((folder / "begun").exists, "it runs")
         by_hand = LocalCluster(tmp_path / "by-hand")  # a node that nobody takes away
@@ -219,7 +219,7 @@ def test_a_node_whose_time_ends_hands_over_what_it_has_not_done(slurm: Slurm, tm
         assert (folder / "whole").read_text() == "done\n"
 
 
-def test_a_factory_brings_nodes_for_a_run_also_new_ones_and_lets_them_go_after_it(slurm: Slurm, tmp_path: Path) -> None:
+def test_a_factory_starts_nodes_for_a_run_and_drains_them_after_it(slurm: Slurm, tmp_path: Path) -> None:
     folder = fan(tmp_path / "w", 48)
     options = ("--slurm", "--max", "3", "--idle", "3", *WHOLE_NODE)
     with cluster_on(slurm, tmp_path / "cluster", *options) as cluster:

@@ -1,4 +1,4 @@
-"""What agents leave in the directory for temporary files: nothing, whether they were told to end or killed."""
+"""Agents leave nothing in the directory for temporary files, whether they are stopped or killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The start of an agent: another version is told at once, and a signal ends it while it waits for the head."""
+"""The start of an agent: another version is reported at once, and a signal ends it while it waits for the head."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_an_agent_of_another_version_says_so_at_once_and_ends(tmp_path: Path, wh
         assert "Traceback" not in said
 
 
-def test_an_agent_that_waits_for_its_head_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_an_agent_that_waits_for_its_head_ends_on_request(tmp_path: Path) -> None:
     with local_cluster(tmp_path / "cluster", 0) as cluster:
         head = cluster.head()
         os.kill(head, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Nodes whose time ends, by the word of a batch system: agents that are told when, as Slurm tells its jobs."""
+"""Nodes whose time ends, as announced by a batch system to its jobs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_run_says_that_its_tasks_outlast_every_node_and_waits_for_another(tmp_
     write_tasks(tmp_path / "w", 3, 20)
     with local_cluster(tmp_path / "cluster", 0) as cluster, agent_until(cluster, time.time() + NOTICE + 35):
         client = cluster.begin("run", "--cluster", NAME, "all", "--plain", where=tmp_path / "w")
-        wait_until(lambda: "no node is there for so long" in told(cluster), "the run says so")
+        wait_until(lambda: "longer than any node remains" in told(cluster), "the run says so")
         (tmp_path / "w" / "enough").touch()
         cluster.shoal("cluster", "scale", NAME, "1")
         assert client.wait(120) == 0, cluster.logs()

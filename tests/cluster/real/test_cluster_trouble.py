@@ -36,7 +36,7 @@ def cluster(tmp_path: Path) -> LocalCluster:
     return LocalCluster(tmp_path)
 
 
-def test_a_redis_server_that_may_forget_is_used_and_told_of(tmp_path: Path) -> None:
+def test_a_redis_server_that_may_forget_is_used_with_a_warning(tmp_path: Path) -> None:
     careless = ("--appendonly", "no", "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru")
     with one_server(tmp_path, *careless) as server:
         try:
@@ -58,7 +58,7 @@ def test_a_careful_redis_server_gives_no_cause_for_words(tmp_path: Path) -> None
 
 def test_a_redis_server_that_does_not_answer_is_refused(cluster: LocalCluster) -> None:
     said = sentence(cluster.shoal(*START, "--redis", f"unix://{cluster.folder}/none", expect=2))
-    assert "no Redis server answers at unix://" in said
+    assert "no Redis server replies at unix://" in said
     assert not cluster.access.exists()
     said = sentence(cluster.shoal(*START, "--redis", "http://nowhere", expect=2))
     assert "is not the address of a Redis server" in said
@@ -67,7 +67,7 @@ def test_a_redis_server_that_does_not_answer_is_refused(cluster: LocalCluster) -
 def test_a_redis_server_with_another_password_or_full_is_refused(tmp_path: Path, cluster: LocalCluster) -> None:
     with one_server(tmp_path, "--requirepass", "right", "--maxmemory", "1") as server:
         wrong = f"unix://:wrong@{server.socket}"
-        assert "does not let us in" in sentence(cluster.shoal(*START, "--redis", wrong, expect=2))
+        assert "rejects the login" in sentence(cluster.shoal(*START, "--redis", wrong, expect=2))
         right = f"unix://:right@{server.socket}"
         assert "out of memory" in sentence(cluster.shoal(*START, "--redis", right, expect=2))
     assert not cluster.access.exists()
@@ -81,7 +81,7 @@ def test_a_head_whose_port_is_in_use_says_so_and_can_be_started_later(tmp_path: 
         with taken_port(host, int(port)):
             said = sentence(cluster.shoal("cluster", "restart", NAME, expect=2))
             assert f"{contact} is in use by another program" in said
-        assert "the head was started anew" in cluster.shoal("cluster", "restart", NAME)
+        assert "the head was restarted" in cluster.shoal("cluster", "restart", NAME)
         assert "0 nodes" in cluster.shoal("cluster", "status", NAME)
 
 
@@ -107,7 +107,7 @@ def test_an_access_file_that_others_can_read_is_not_used(cluster: LocalCluster) 
     assert "others can read" in sentence(cluster.shoal("cluster", "status", str(path), expect=2))
 
 
-def test_an_access_file_that_is_none_is_told_apart(cluster: LocalCluster) -> None:
+def test_a_file_that_is_no_access_file_is_rejected(cluster: LocalCluster) -> None:
     path = cluster.folder / "none.json"
     path.write_text("{}")
     path.chmod(0o600)

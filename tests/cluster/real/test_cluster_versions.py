@@ -1,4 +1,4 @@
-"""Versions of what stays on nodes that share no files: whoever read an old one is not up to date with a new one."""
+"""Versions of files that stay on nodes: a reader of an old version is out of date when there is a new one."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_a_cluster_without_a_node_is_the_reason_and_why_there_is_none(tmp_path: 
         finish(cluster, folder)
 
 
-def test_what_no_node_can_run_and_what_was_cancelled_is_told_of_the_whole_run(tmp_path: Path) -> None:
+def test_unplaceable_and_cancelled_tasks_are_explained_for_the_whole_run(tmp_path: Path) -> None:
     with local_cluster(tmp_path / "cluster", 1, "--agent=--cores=1") as cluster:
         folder = tmp_path / "w"
         folder.mkdir()
@@ -139,7 +139,7 @@ task("all", needs=["long", "bad", "also"])
 """
 
 
-def test_the_whole_run_is_told_as_its_ledger_and_status_tell_it(tmp_path: Path) -> None:
+def test_the_explanation_of_the_whole_run_agrees_with_ledger_and_status(tmp_path: Path) -> None:
     """A task that only groups others is none to count, and what failed was not cancelled."""
     with local_cluster(tmp_path / "cluster", 2, "--agent=--cores=2") as cluster:
         folder = tmp_path / "w"
@@ -162,7 +162,7 @@ def test_the_whole_run_is_told_as_its_ledger_and_status_tell_it(tmp_path: Path) 
         assert "ended 1 node and the head" in cluster.shoal("cluster", "stop", NAME)
 
 
-def test_books_that_are_away_are_the_reason_while_they_are(tmp_path: Path) -> None:
+def test_an_unreachable_store_is_the_reason_while_it_lasts(tmp_path: Path) -> None:
     with (
         one_server(tmp_path, *CAREFUL) as server,
         local_cluster(tmp_path / "cluster", 1, "--redis", server.address) as cluster,

@@ -1,4 +1,4 @@
-"""Files that are brought to a cluster or come back from it, and whoever does that goes away in between."""
+"""Files that are uploaded to a cluster or downloaded from it, while the other end disappears."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bring(depot: NodeCache, begin: int, end: int, checksum: int = zlib.crc32(DAT
     depot.take(NAME, begin, DATA[begin:end], len(DATA), checksum, False)
 
 
-def test_what_nobody_goes_on_bringing_is_dropped_and_can_be_brought_again(depot: NodeCache) -> None:
+def test_an_abandoned_upload_is_dropped_and_can_be_repeated(depot: NodeCache) -> None:
     bring(depot, 0, 5)
     depot.keep_only(["other"])
     bring(depot, 5, 8)  # it was not given up too soon
@@ -55,7 +55,7 @@ def test_what_nobody_goes_on_bringing_is_dropped_and_can_be_brought_again(depot:
     assert bytes(depot.cache.mapped(NAME)) == DATA
 
 
-def test_what_was_brought_damaged_leaves_nothing_and_can_be_brought_again(depot: NodeCache) -> None:
+def test_a_damaged_upload_leaves_nothing_and_can_be_repeated(depot: NodeCache) -> None:
     with pytest.raises(DamagedError):
         bring(depot, 0, 10, checksum=1)
     assert (partial(depot), depot.cache.used_bytes) == ([], 0)

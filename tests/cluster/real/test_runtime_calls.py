@@ -73,18 +73,18 @@ def test_a_driver_that_is_silent_or_gone_is_called_a_driver() -> None:
     desk = CallbackServer({"wait": lambda: waits.wait(PATIENCE)}, "127.0.0.1")
     lines = DriverConnections(pickle.loads(desk.driver_for("task")))
     try:
-        with pytest.raises(RunError, match=r"^the driver of this task did not answer within 0\.2 s$"):
+        with pytest.raises(RunError, match=r"^the driver of this task did not reply within 0\.2 s$"):
             lines.call("wait", (), {}, 0.2)
     finally:
         desk.close()
-    with pytest.raises(RunError, match=r"^the driver of this task cannot be asked: ") as caught:
+    with pytest.raises(RunError, match=r"^the driver of this task is unreachable: ") as caught:
         lines.call("wait", (), {}, PATIENCE)
     assert "agent" not in str(caught.value)
     waits.set()
     lines.close()
 
 
-def test_a_desk_leaves_no_descriptor_behind() -> None:
+def test_a_callback_server_leaves_no_descriptor_open() -> None:
     with connected(echo=lambda: 1):
         pass  # what is loaded and opened once
     before = os.listdir("/proc/self/fd")
@@ -94,7 +94,7 @@ def test_a_desk_leaves_no_descriptor_behind() -> None:
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
-def test_who_asks_a_running_loop_is_told_what_was_raised_and_the_loop_goes_on() -> None:
+def test_an_error_of_an_action_is_raised_at_its_caller_and_the_loop_continues() -> None:
     inbox: queue.SimpleQueue[Callable[[], Event | None]] = queue.SimpleQueue()
     errands = LoopCalls(inbox.put)
     done: list[int] = []
@@ -114,10 +114,10 @@ def test_who_asks_a_running_loop_is_told_what_was_raised_and_the_loop_goes_on() 
         late = pool.submit(errands.ask, fail)
         inbox.get(timeout=PATIENCE)
         errands.close()
-        with pytest.raises(RunError, match="ended before it came to that"):
+        with pytest.raises(RunError, match="ended before it handled this request"):
             late.result(PATIENCE)
     assert done == [1] and errands.problems == ["no such place"]
-    with pytest.raises(RunError, match="does nothing any more"):
+    with pytest.raises(RunError, match="the job server has ended"):
         errands.ask(fail)
 
 
@@ -125,9 +125,7 @@ def test_who_asks_a_running_loop_is_told_what_was_raised_and_the_loop_goes_on() 
     ("devices", "gpus", "is_told"),
     [(("2", "3"), 1, True), (("2", "3"), 0, True), ((None, None), 1, False), ((None,), 0, False), ((), 0, False)],
 )
-def test_tasks_are_told_of_devices_only_where_those_are_known(
-    devices: tuple[str | None, ...], gpus: int, is_told: bool
-) -> None:
+def test_tasks_get_devices_only_where_they_are_known(devices: tuple[str | None, ...], gpus: int, is_told: bool) -> None:
     parts = [MachinePart("gpu", f"gpu{at}", device=device) for at, device in enumerate(devices)]
     runtime = RuntimeSystem(
         "nowhere", ResourceManager([MachinePart("node", "m", (MachinePart("core", "core0"), *parts))])

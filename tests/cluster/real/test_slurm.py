@@ -110,7 +110,7 @@ def test_four_nodes_come_run_and_go(slurm: Slurm, logs: str) -> None:
     wait_until(lambda: not slurm.leftovers(), "no process is left")
 
 
-def test_a_factory_brings_four_nodes_for_the_work_and_lets_them_go_after_it(slurm: Slurm, logs: str) -> None:
+def test_a_factory_starts_four_nodes_for_the_work_and_drains_them_after_it(slurm: Slurm, logs: str) -> None:
     """The decisions are made under a clock of the test's own; jobs and phases are real."""
     starter = SlurmStarter(AGENT, logs, WHOLE_NODE)
     factory = Factory(Bounds(maximum=4, idle_seconds=60, start_seconds=5, tasks_per_node=2, per_round=3))
@@ -194,7 +194,7 @@ def test_an_allocation_taken_away_by_slurm_is_noticed(slurm: Slurm, logs: str) -
     assert starter.poll(handles)[handles[1]].phase is NodePhase.RUNNING
 
 
-def test_a_node_is_told_before_its_time_limit(slurm: Slurm, logs: str) -> None:
+def test_a_node_gets_a_signal_before_its_time_limit(slurm: Slurm, logs: str) -> None:
     """A minute is the shortest limit, and Slurm sends the notice early rather than late."""
     starter = SlurmStarter(AGENT, logs, ["--exclusive", "--time=1"])
     (handle,) = starter.start(1).handles
@@ -205,7 +205,7 @@ def test_a_node_is_told_before_its_time_limit(slurm: Slurm, logs: str) -> None:
     standings(starter, [handle], NodePhase.ENDED)
 
 
-def test_an_agent_that_fails_is_told_with_what_it_said(logs: str) -> None:
+def test_an_agent_that_fails_is_reported_with_its_last_message(logs: str) -> None:
     starter = SlurmStarter([sys.executable, "-c", "import sys; sys.exit('the store does not answer')"], logs)
     (handle,) = starter.start(1).handles
     assert standings(starter, [handle], NodePhase.ENDED)[handle].reason.endswith(": the store does not answer")
@@ -243,7 +243,7 @@ def test_what_sbatch_complains_of_is_one_sentence(logs: str, options: list[str],
         found = SlurmStarter(AGENT, logs, options).start(count)
         assert found.handles == ()
         (problem,) = found.problems
-        assert problem.startswith(f"Slurm does not take the nodes: {words}")
+        assert problem.startswith(f"Slurm rejects the nodes: {words}")
         assert "\n" not in problem
 
 
@@ -266,7 +266,7 @@ def test_a_controller_that_does_not_answer_ends_no_node(slurm: Slurm, logs: str)
     os.kill(controller.pid, signal.SIGTERM)
     controller.wait(60)
     try:
-        with pytest.raises(NotAnsweringError, match="Slurm does not tell how the nodes stand"):
+        with pytest.raises(NotAnsweringError, match="Slurm does not report the state of the nodes"):
             starter.poll(handles)
         assert starter.start(1).problems
     finally:

@@ -53,7 +53,7 @@ def test_a_store_that_has_lost_a_run_says_so_and_does_not_call_it_done(opened: O
         lambda: store.complete(0, [(tickets[0].task, 1)]),
         lambda: store.unowned(1),
     ):
-        with pytest.raises(GoneError, match="does not know this run any more"):
+        with pytest.raises(GoneError, match="no longer has this run"):
             ask()
 
 
@@ -119,7 +119,7 @@ def test_what_needs_a_failed_task_is_doomed(opened: Opened) -> None:
     assert (store.left, store.ready_count) == (1, 1)
 
 
-def test_cancelling_names_the_tasks_that_brokers_have(opened: Opened) -> None:
+def test_cancelling_lists_the_tasks_of_schedulers(opened: Opened) -> None:
     store = opened(diamond())
     started(store)
     assert store.cancel([3, 0, 1]) == [0]

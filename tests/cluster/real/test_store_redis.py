@@ -126,25 +126,25 @@ def test_whoever_joins_a_run_finds_its_work_and_its_state(server: RedisServer) -
     store.close()
 
 
-def test_a_run_is_brought_once(server: RedisServer) -> None:
+def test_a_run_is_created_once(server: RedisServer) -> None:
     link = RedisLink([server.address], key_of("same", "rows"))
     store = RedisStore.bring(link, "same", diamond(), NODES)
-    with pytest.raises(InputError, match="has a run 'same' already"):
+    with pytest.raises(InputError, match="already has a run 'same'"):
         RedisStore.bring(link, "same", diamond(), NODES)
     store.forget()
     store.close()
 
 
-def test_an_address_where_nobody_answers_is_told_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no Redis server answers at unix://"):
+def test_an_address_without_a_server_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no Redis server replies at unix://"):
         RedisLink([f"unix://{tmp_path}/none"], "{r}", patience=0.1)
     with pytest.raises(InputError, match="is not the address of a Redis server"):
         RedisLink(["http://nowhere"], "{r}")
 
 
-def test_a_wrong_password_is_told_at_once(tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_at_once(tmp_path: Path) -> None:
     with one_server(tmp_path, "--requirepass", "right") as server:
-        with pytest.raises(InputError, match="does not let us in"):
+        with pytest.raises(InputError, match="rejects the login"):
             RedisLink([server.address], "{r}")
         RedisLink([f"unix://:right@{server.socket}"], "{r}").close()
 
@@ -184,7 +184,7 @@ def test_a_server_that_lost_its_data_is_noticed(tmp_path: Path) -> None:
         started(store)
         server.kill()
         server.start()
-        with pytest.raises(RunError, match="does not know this run any more"):
+        with pytest.raises(RunError, match="no longer has this run"):
             store.complete(0, [(0, 1)])
         store._link.close()
 
@@ -209,7 +209,7 @@ def test_a_server_behind_tls_and_a_password_serves_those_who_trust_it(tmp_path: 
         store = RedisStore.bring(link, "tls", fan_out(1, 4, degree=3), 1)
         assert store.complete(0, [(ticket.task, 1) for ticket in store.begin().tickets])[0] == [0]
         store.close()
-        with pytest.raises(InputError, match="no Redis server answers"):
+        with pytest.raises(InputError, match="no Redis server replies"):
             RedisLink([f"rediss://:open%20sesame@127.0.0.1:{port}"], "k", patience=0.5)  # nobody vouches for it
-        with pytest.raises(InputError, match="does not let us in"):
+        with pytest.raises(InputError, match="rejects the login"):
             RedisLink([known.replace("sesame", "barley")], "k", patience=0.5)

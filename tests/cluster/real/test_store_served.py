@@ -113,7 +113,7 @@ def test_a_journal_that_is_cut_off_anywhere_leads_to_what_was_whole(transport: D
     assert _journal(tmp_path).read_bytes() == whole[: ends[2]]
 
 
-def test_damage_within_a_journal_is_told_and_nothing_is_made_up(transport: Direct, tmp_path: Path) -> None:
+def test_damage_within_a_journal_is_reported_and_nothing_is_guessed(transport: Direct, tmp_path: Path) -> None:
     store = RemoteStore.bring(transport, "r", diamond(), NODES)
     started(store)
     damaged = bytearray(_journal(tmp_path).read_bytes())
@@ -145,11 +145,11 @@ def test_a_full_disk_stops_the_run_and_changes_nothing(transport: Direct, tmp_pa
 
 
 def test_two_servers_do_not_share_a_directory(transport: Direct, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="another server keeps its store in"):
+    with pytest.raises(InputError, match="another server uses the store in"):
         StoreServer(str(tmp_path))
 
 
-def test_a_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="the store cannot use"):
         StoreServer(str(tmp_path / "file"))
@@ -174,7 +174,7 @@ def test_a_request_that_was_overtaken_changes_nothing(transport: Direct) -> None
     store.note(b"first")
     late = transport.requests[-1]
     store.note(b"second")
-    assert b"after later ones" in transport.server.perform(late, 0.0)
+    assert b"older than other requests" in transport.server.perform(late, 0.0)
     assert store.log(0) == [b"first", b"second"]
 
 
@@ -186,16 +186,16 @@ def test_a_server_that_does_not_answer_is_asked_again_until_patience_ends() -> N
             asked.append(request)
             raise TimeoutError
 
-    with pytest.raises(RunError, match=r"has not answered for 0\.1 s"):
+    with pytest.raises(RunError, match=r"has not replied for 0\.1 s"):
         RemoteDirectory(Silent(), patience=0.1).submit("r", b"")
     assert len(asked) > 1
     assert len(set(asked)) == 1
 
 
-def test_a_run_that_the_server_does_not_know_is_told_in_a_sentence(transport: Direct) -> None:
+def test_a_run_that_the_server_does_not_know_is_reported(transport: Direct) -> None:
     store = RemoteStore.bring(transport, "r", diamond(), NODES)
     store.forget()
-    with pytest.raises(RunError, match="does not know this run any more"):
+    with pytest.raises(RunError, match="no longer has this run"):
         store.complete(0, [(0, 1)])
     store.forget()
     store.close()
@@ -275,9 +275,9 @@ def test_whoever_joins_a_run_finds_its_work_and_its_state(tmp_path: Path) -> Non
     transport.server.close()
 
 
-def test_a_run_is_brought_once(transport: Direct) -> None:
+def test_a_run_is_created_once(transport: Direct) -> None:
     RemoteStore.bring(transport, "same", diamond(), NODES)
-    with pytest.raises(InputError, match="has a run 'same' already"):
+    with pytest.raises(InputError, match="already has a run 'same'"):
         RemoteStore.bring(transport, "same", diamond(), NODES)
 
 
@@ -294,7 +294,7 @@ def test_a_large_run_is_sent_in_pieces(tmp_path: Path) -> None:
     transport.server.close()
 
 
-def test_a_run_that_was_brought_by_half_is_replaced_by_the_next_who_brings_it(transport: Direct) -> None:
+def test_an_incomplete_run_is_replaced_by_the_next_client_that_creates_it(transport: Direct) -> None:
     class Dying(Direct):
         def __init__(self) -> None:
             self.left = 4
@@ -323,17 +323,17 @@ def _next_of(request: bytes) -> bytes:
     return msgspec.msgpack.encode([client, sequence + 1, *rest])
 
 
-def test_of_two_who_bring_a_run_the_first_is_told_that_the_other_does(transport: Direct) -> None:
+def test_of_two_clients_that_create_a_run_the_first_gets_an_error(transport: Direct) -> None:
     class Overtaken:
         def ask(self, request: bytes) -> bytes:
             if len(transport.requests) == 2:
                 transport.ask(msgspec.msgpack.encode(("other", 1, "r", "open", ([], []))))
             return transport.ask(request)
 
-    with pytest.raises(InputError, match="somebody else is bringing a run 'r'"):
+    with pytest.raises(InputError, match="another client is submitting a run 'r'"):
         RemoteStore.bring(Overtaken(), "r", diamond(), NODES)
     overtaken = transport.server.perform(transport.requests[0], 0.0)  # a duplicate that was long on its way
-    assert b"after later ones" in overtaken
+    assert b"older than other requests" in overtaken
     assert transport.server._runs["r"]._bringer == "other"
 
 

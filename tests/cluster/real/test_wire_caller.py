@@ -93,7 +93,7 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_question() -> None:
         here.answer(second.route, Note("to the second"))
         here.flush()
         asking.join(DEADLINE)
-        assert "did not answer within 0.05 s" in str(said[0])
+        assert "did not reply within 0.05 s" in str(said[0])
         assert said[1] == Note("to the second")
     finally:
         caller.close()
@@ -102,24 +102,24 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_question() -> None:
 
 def test_nobody_at_any_contact_names_them() -> None:
     said = failure(client(ABSENT, "tcp://127.0.0.1:2", patience=0.3))
-    assert "nobody answers at 127.0.0.1:1, 127.0.0.1:2; see that the cluster runs" in said
+    assert "no reply from 127.0.0.1:1, 127.0.0.1:2; check that the cluster is running" in said
 
 
 def test_a_host_whose_name_nobody_knows_does_not_answer() -> None:
-    assert "nobody answers at no.such.host.invalid:5" in failure(client("tcp://no.such.host.invalid:5", patience=0.3))
+    assert "no reply from no.such.host.invalid:5" in failure(client("tcp://no.such.host.invalid:5", patience=0.3))
 
 
 def test_a_host_that_accepts_and_says_nothing_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        assert f"nobody answers at 127.0.0.1:{port}" in failure(client(f"tcp://127.0.0.1:{port}", patience=0.3))
+        assert f"no reply from 127.0.0.1:{port}" in failure(client(f"tcp://127.0.0.1:{port}", patience=0.3))
 
 
 def test_many_silent_contacts_are_not_all_listed() -> None:
     assert "127.0.0.1:1 and 15 more" in failure(client(*[ABSENT] * 20, patience=0.3))
 
 
-def test_the_key_of_another_cluster_is_told_from_an_absent_host() -> None:
+def test_the_key_of_another_cluster_is_distinguished_from_an_absent_host() -> None:
     with echo(WORKER) as agent:
         before = time.monotonic()
         other = client(agent.address, access=make_access("corals"))
@@ -128,7 +128,7 @@ def test_the_key_of_another_cluster_is_told_from_an_absent_host() -> None:
         assert agent.heard == []
 
 
-def test_an_unknown_key_of_ours_is_told_from_an_absent_host() -> None:
+def test_an_unknown_key_is_distinguished_from_an_absent_host() -> None:
     stranger = Access(ACCESS.name, ACCESS.cluster, ACCESS.server, make_access("x").roles)
     with echo(WORKER) as agent:
         assert "is refused at" in failure(client(agent.address, access=stranger))
@@ -136,13 +136,13 @@ def test_an_unknown_key_of_ours_is_told_from_an_absent_host() -> None:
         assert agent.refused["key"] == 1
 
 
-def test_refusal_and_absence_are_told_together() -> None:
+def test_refusal_and_absence_are_reported_together() -> None:
     with echo(WORKER) as agent:
         caller = client(agent.address, ABSENT, access=make_access("corals"), patience=5.0)
-        assert f"refused at 127.0.0.1:{agent.port}, and nobody answers at 127.0.0.1:1" in failure(caller)
+        assert f"refused at 127.0.0.1:{agent.port}, and no reply from 127.0.0.1:1" in failure(caller)
 
 
-def test_a_port_where_something_else_runs_is_told_from_an_absent_host() -> None:
+def test_another_program_at_the_port_is_distinguished_from_an_absent_host() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
     def greet() -> None:
@@ -175,7 +175,7 @@ def test_another_version_names_both(here: int, there: int) -> None:
             assert proper.ask(Note("hello")) == Note("client: hello 0")
 
 
-def test_an_agent_that_ends_before_its_answer_is_told_and_the_next_one_found() -> None:
+def test_an_agent_that_ends_before_its_reply_is_reported_and_the_next_one_found() -> None:
     here = Messenger(WORKER, codec())
     caller = client(here.address)
     said: list[object] = []
@@ -197,7 +197,7 @@ def test_an_agent_that_ends_before_its_answer_is_told_and_the_next_one_found() -
     asking.join(DEADLINE)
     agent.stop()
     caller.close()
-    assert f"the agent at {here.address} has gone before it answered; ask again" in str(said[0])
+    assert f"the agent at {here.address} disconnected before it replied; try again" in str(said[0])
     assert said[1] == Note("client: hello 0")
 
 
@@ -220,7 +220,7 @@ def test_an_answer_counts_also_if_the_agent_hangs_up_right_after_it() -> None:
 
 def test_an_agent_that_does_not_answer_in_time_is_named() -> None:
     with echo(WORKER) as agent, client(agent.address) as caller:
-        with pytest.raises(InputError, match=f"the agent at {agent.address} did not answer within 0.1 s; see whether"):
+        with pytest.raises(InputError, match=f"the agent at {agent.address} did not reply within 0.1 s; check whether"):
             caller.ask(Tally([]), timeout=0.1)
         assert caller.ask(Note("hello")) == Note("client: hello 0")
 
@@ -232,6 +232,6 @@ def test_an_access_file_without_contacts_says_so() -> None:
 def test_a_role_that_the_access_does_not_give_cannot_be_taken() -> None:
     with (
         Caller(narrowed(ACCESS.at([ABSENT]), Role.VIEWER), codec(), role=Role.CLIENT) as caller,
-        pytest.raises(InputError, match="does not make its holder a client"),
+        pytest.raises(InputError, match="has no key for the role of a client"),
     ):
         caller.ask(Note("hello"))

@@ -1,4 +1,4 @@
-"""A post with hardly any descriptors: those who are connected are answered, new ones wait, nothing dies."""
+"""A messenger with hardly any descriptors: connected callers get replies, new ones wait, nothing dies."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_silent_connections_stop_nobody_who_is_connected_and_keep_nobody_out_for
         assert process.poll() is None
 
 
-def test_more_agents_than_descriptors_are_told_what_fits(tmp_path: Path) -> None:
+def test_more_agents_than_descriptors_are_reported(tmp_path: Path) -> None:
     with limited_echo(tmp_path, make_access("corals")) as (access, process), asking(access) as caller:
         dropped = caller.ask(Note("tcp://127.0.0.1:", answers=3 * LIMIT), PATIENCE)
         assert isinstance(dropped, Note)

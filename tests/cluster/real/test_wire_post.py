@@ -1,4 +1,4 @@
-"""Posts over real sockets: what is sent arrives with the sender's role, and peers may come and go."""
+"""Messengers over real sockets: messages arrive with the sender's role, and peers may come and go."""
 
 from __future__ import annotations
 
@@ -250,11 +250,11 @@ def test_a_port_in_use_is_one_sentence() -> None:
 
 @pytest.mark.parametrize("bind", ["tcp://256.1.1.1:5", "tcp://127.0.0.1", "nonsense", "tcp://192.0.2.1:5000"])
 def test_an_address_that_is_not_ours_is_one_sentence(bind: str) -> None:
-    with pytest.raises(InputError, match="cannot be listened at"):
+    with pytest.raises(InputError, match="cannot listen on"):
         post(bind=bind)
 
 
 @pytest.mark.parametrize("role", [Role.CLIENT, Role.VIEWER])
 def test_who_is_no_worker_cannot_run_an_agent(role: Role) -> None:
-    with pytest.raises(InputError, match="not enough to run an agent"):
+    with pytest.raises(InputError, match="has no key to run an agent"):
         Messenger(narrowed(ACCESS, role), codec())

@@ -102,7 +102,7 @@ def test_clients_and_viewers_get_their_own_pair_and_no_store(role: Role) -> None
     assert narrow.server.public == FULL.server.public
     assert narrow.store is None
     assert narrow.contacts == FULL.contacts
-    with pytest.raises(InputError, match="not enough to run an agent"):
+    with pytest.raises(InputError, match="has no key to run an agent"):
         narrow.server_pair()
 
 
@@ -115,7 +115,7 @@ def test_a_narrowed_access_can_be_written_and_read_and_not_widened(role: Role, t
     assert narrowed(found, role) == found
     for other in Role:
         if other is not role:
-            with pytest.raises(InputError, match=f"does not make its holder a {other}"):
+            with pytest.raises(InputError, match=f"has no key for the role of a {other}"):
                 narrowed(found, other)
 
 
@@ -130,26 +130,26 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_an_access_file(tmp_path: Path) -> None:
-    assert "not a file" in refusal(str(tmp_path))
+    assert "not a regular file" in refusal(str(tmp_path))
 
 
 def test_a_pipe_does_not_make_us_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
-    assert "not a file" in refusal(str(tmp_path / "pipe"))
+    assert "not a regular file" in refusal(str(tmp_path / "pipe"))
 
 
 @pytest.mark.parametrize(("mode", "can"), [(0o640, "read"), (0o604, "read"), (0o620, "change"), (0o602, "change")])
 def test_a_file_open_to_others_is_not_used(mode: int, can: str, tmp_path: Path) -> None:
     path = saved(tmp_path)
     os.chmod(path, mode)
-    assert f"others can {can}" in (said := refusal(path))
+    assert f"other users can {can}" in (said := refusal(path))
     assert f"chmod 600 {path}" in said
     os.chmod(path, 0o600)
     assert read(path) == FULL
 
 
 @pytest.mark.parametrize("text", ["", "hello", "[1, 2]", '{"kind": "other"}', "null", "[" * 100_000, "\x00\xff"])
-def test_another_kind_of_file_is_told_apart(text: str, tmp_path: Path) -> None:
+def test_another_kind_of_file_is_distinguished(text: str, tmp_path: Path) -> None:
     path = saved(tmp_path)
     Path(path).write_text(text, encoding="latin-1")
     assert "this is not an access file of Shoal" in refusal(path)

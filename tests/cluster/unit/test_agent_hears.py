@@ -29,8 +29,8 @@ def agent_with(problem: Exception) -> Any:
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-@pytest.mark.parametrize("problem", [RunError("the store has not answered for 60 s"), GoneError("it has lost the run")])
-def test_an_agent_whose_books_fail_begins_anew(message: Any, problem: Exception) -> None:
+@pytest.mark.parametrize("problem", [RunError("the store has not replied for 60 s"), GoneError("it has lost the run")])
+def test_an_agent_whose_store_fails_joins_as_a_new_node(message: Any, problem: Exception) -> None:
     """Else the share would go on with tasks that it counts as running and that were never started."""
     agent = agent_with(problem)
     agent.hear(message)
@@ -40,7 +40,7 @@ def test_an_agent_whose_books_fail_begins_anew(message: Any, problem: Exception)
 
 
 def test_also_if_it_is_a_client_that_cancels() -> None:
-    agent = agent_with(RunError("the store has not answered for 60 s"))
+    agent = agent_with(RunError("the store has not replied for 60 s"))
     agent.unwanted("r", [1])
     with pytest.raises(RunError):
         agent._raise_problem()
@@ -50,4 +50,4 @@ def test_a_defect_is_not_silent(capsys: pytest.CaptureFixture[str]) -> None:
     agent = agent_with(KeyError(7))
     with pytest.raises(KeyError):  # to the desk, which tells the sender
         agent.hear(MESSAGES[0])
-    assert capsys.readouterr().err == "shoal agent: a message could not be taken, by a defect of Shoal: KeyError: 7\n"
+    assert capsys.readouterr().err == "shoal agent: internal error while handling a message: KeyError: 7\n"

@@ -1,4 +1,4 @@
-"""What a run still has to do, read from the books of a cluster as its head keeps them."""
+"""The remaining tasks of a run, read from the store at the cluster's head."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def complete(store: Store, task: int, seconds: float) -> None:
     assert counted == [task]
 
 
-def test_ready_tasks_are_told_by_what_they_ask_for_and_how_long_such_tasks_took(books: ServedStores) -> None:
+def test_ready_tasks_are_counted_by_resources_and_durations(books: ServedStores) -> None:
     clock = [0.0]
     store, backlog = brought(books), Backlog(lambda: books, lambda: clock[0])
     assert backlog.demands(told(store)) == [CategoryDemand(CPU, 5), CategoryDemand(GPU, 5)]
@@ -73,7 +73,7 @@ def test_ready_tasks_are_told_by_what_they_ask_for_and_how_long_such_tasks_took(
     )
 
 
-def test_between_two_looks_the_books_are_left_alone(books: ServedStores) -> None:
+def test_between_two_reads_the_store_gets_no_request(books: ServedStores) -> None:
     store, backlog = brought(books), Backlog(lambda: books, lambda: 0.0)
     backlog.demands(told(store))
     for task in (0, 2, 4, 6, 8):
@@ -83,7 +83,7 @@ def test_between_two_looks_the_books_are_left_alone(books: ServedStores) -> None
     )
 
 
-def test_a_run_that_the_books_do_not_have_any_more_counts_as_tasks_for_anybody(books: ServedStores) -> None:
+def test_tasks_of_a_run_that_the_store_has_lost_fit_any_node(books: ServedStores) -> None:
     store, backlog = brought(books), Backlog(lambda: books, lambda: 0.0)
     found = told(store)
     store.forget()

@@ -22,7 +22,7 @@ def test_a_single_group_needs_no_heading() -> None:
     ]
 
 
-def test_what_a_node_has_fetched_is_told_in_a_unit_that_fits() -> None:
+def test_fetched_bytes_are_shown_in_a_suitable_unit() -> None:
     found = ClusterReply({0: node("a", group="main")}, [], {0: ClusterNodeFacts(fetched=195 << 10)})
     assert described(found, ClusterRecord(groups=[GroupRecord()]), {})[1].endswith("(0 run, 0 wait, 195 KiB fetched)")
 

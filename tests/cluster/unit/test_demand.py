@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shoal.cluster.nodes.demand import (
     Ability,
     CategoryDemand,
-    Pot,
+    UncountedTasks,
     ability_of_node,
     expected_ability,
     label_of,
@@ -101,7 +101,7 @@ def test_what_a_task_asks_for_says_how_many_run_together() -> None:
 def test_a_group_counts_only_what_its_nodes_could_do() -> None:
     demands = [CategoryDemand(ONE_CORE, 10), CategoryDemand(WITH_GPU, 4)]
     plain, gpu = node(2), node(4, 1)
-    pot = Pot(demands, [], [plain, gpu])
+    pot = UncountedTasks(demands, [], [plain, gpu])
     assert pot.share(plain, 0).queue == QueueLength(10, 0)
     assert pot.share(plain, 0).at_once == 2
     share = pot.share(gpu, 0)
@@ -112,7 +112,7 @@ def test_a_group_counts_only_what_its_nodes_could_do() -> None:
 def test_what_one_group_takes_the_next_does_not_count_and_it_takes_first_what_only_it_can_do() -> None:
     demands = [CategoryDemand(ONE_CORE, 10), CategoryDemand(WITH_GPU, 4)]
     plain, gpu = node(2), node(4, 1)
-    pot = Pot(demands, [], [plain, gpu])
+    pot = UncountedTasks(demands, [], [plain, gpu])
     pot.take(gpu, 6)
     assert pot.share(plain, 0).queue == QueueLength(8, 0)
     assert pot.share(gpu, 0).queue == QueueLength(8, 0)
@@ -120,14 +120,14 @@ def test_what_one_group_takes_the_next_does_not_count_and_it_takes_first_what_on
 
 def test_tasks_that_run_do_not_wait_and_are_of_a_kind_that_their_node_could_run() -> None:
     demands = [CategoryDemand(ONE_CORE, 10), CategoryDemand(WITH_GPU, 4)]
-    pot = Pot(demands, [(node(2), 2)], [])
+    pot = UncountedTasks(demands, [(node(2), 2)], [])
     assert pot.share(node(2), 2).queue == QueueLength(8, 2)
     assert pot.share(node(1, 1), 0).queue == QueueLength(12, 0)
 
 
-def test_the_time_that_is_left_is_told_only_if_every_kind_of_task_has_one() -> None:
+def test_the_remaining_time_is_known_only_if_every_category_has_a_duration() -> None:
     known, unknown = CategoryDemand(ONE_CORE, 10, 3.0), CategoryDemand(WITH_GPU, 4)
-    pot = Pot([known, unknown], [], [])
+    pot = UncountedTasks([known, unknown], [], [])
     assert pot.share(node(2), 5).queue == QueueLength(10, 5, 45.0)
     assert pot.share(node(2, 1), 5).queue.seconds_left is None
 
@@ -139,7 +139,7 @@ def test_the_time_that_is_left_is_told_only_if_every_kind_of_task_has_one() -> N
 def test_no_task_is_taken_twice(asked: list[tuple[Resources, int]], takers: list[tuple[bool, int]]) -> None:
     demands = [CategoryDemand(resources, ready) for resources, ready in asked]
     abilities = [node(2, 1 if has_gpu else 0) for has_gpu, _ in takers]
-    pot = Pot(demands, [], abilities)
+    pot = UncountedTasks(demands, [], abilities)
     taken = 0.0
     for ability, (_, count) in zip(abilities, takers, strict=True):
         before = pot.share(node(9, 9), 0).queue.waiting

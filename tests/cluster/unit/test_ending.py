@@ -20,33 +20,33 @@ def row(task: int, outcome: str, status: int = 0) -> tuple[Any, ...]:
 TERMINATED = row(7, "crashed", signal.SIGTERM)
 
 
-def test_a_task_ended_by_sigterm_is_lost_if_its_node_is_told_to_end_soon_after() -> None:
+def test_a_task_ended_by_sigterm_is_lost_if_its_node_is_stopped_soon_after() -> None:
     ending = NodeEnding(None)
-    assert ending.sift([row(1, "ok"), TERMINATED], 10.0) == [row(1, "ok")]
-    assert ending.doubts_until() == 10.0 + DOUBT_SECONDS
+    assert ending.take_ended([row(1, "ok"), TERMINATED], 10.0) == [row(1, "ok")]
+    assert ending.decided_at() == 10.0 + DOUBT_SECONDS
     ending.leaving = True
-    assert ending.settled(10.1) == [row(7, "lost", signal.SIGTERM)]
-    assert ending.settled(10.2) == []
-    assert ending.doubts_until() is None
+    assert ending.take_decided(10.1) == [row(7, "lost", signal.SIGTERM)]
+    assert ending.take_decided(10.2) == []
+    assert ending.decided_at() is None
 
 
 @pytest.mark.parametrize("status", [signal.SIGTERM, -signal.SIGTERM, 143])
 def test_a_task_ended_by_sigterm_alone_has_crashed_after_a_moment(status: int) -> None:
     ended, ending = row(7, "crashed", status), NodeEnding(None)
-    assert ending.sift([ended], 10.0) == []
-    assert ending.settled(10.0 + DOUBT_SECONDS / 2) == []
-    assert ending.settled(10.0 + DOUBT_SECONDS) == [ended]
+    assert ending.take_ended([ended], 10.0) == []
+    assert ending.take_decided(10.0 + DOUBT_SECONDS / 2) == []
+    assert ending.take_decided(10.0 + DOUBT_SECONDS) == [ended]
 
 
-def test_other_ends_are_told_at_once() -> None:
+def test_other_ends_are_reported_at_once() -> None:
     rows = [row(1, "ok"), row(2, "failed", 3), row(3, "crashed", signal.SIGSEGV), row(4, "timeout", signal.SIGTERM)]
-    assert NodeEnding(None).sift(rows, 0.0) == rows
+    assert NodeEnding(None).take_ended(rows, 0.0) == rows
 
 
-def test_what_fails_on_a_node_that_is_told_to_end_is_not_charged_and_what_succeeds_counts() -> None:
+def test_failures_on_a_node_that_is_stopped_are_not_charged_and_successes_count() -> None:
     ending = NodeEnding(None)
     ending.leaving = True
-    told = ending.sift([row(1, "ok"), row(2, "failed", 3), row(3, "cancelled"), TERMINATED], 0.0)
+    told = ending.take_ended([row(1, "ok"), row(2, "failed", 3), row(3, "cancelled"), TERMINATED], 0.0)
     assert [each[3] for each in told] == ["ok", "lost", "cancelled", "lost"]
 
 

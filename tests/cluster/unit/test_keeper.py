@@ -1,4 +1,4 @@
-"""What the factories' process makes of a cluster's answer; with a real cluster it is in `test_cluster_factory`."""
+"""The factory process and a cluster's reply; `test_cluster_factory` tests it with a real cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from shoal.cluster.agent.messages import ClusterNodeFacts, ClusterReply, ClusterRunFacts
 from shoal.cluster.home import GroupRecord
 from shoal.cluster.nodes.factory_process import bounds_of, present_of, ready_by_category, running_on, served
-from shoal.cluster.nodes.groups import strike_off
+from shoal.cluster.nodes.groups import drop_ended
 from shoal.cluster.nodes.starters import LocalHandle, NodePhase
 from shoal.cluster.nodes.starters import NodeStatus as NodeStanding
 from shoal.core.resources import Resources
@@ -43,7 +43,7 @@ def test_ready_tasks_are_counted_by_category() -> None:
     assert ready_by_category(standings, array("i", [2, 2, 0, 0, 2]), 4) == [1, 0, 2, 0]
 
 
-def test_what_runs_is_told_of_nodes_that_are_there() -> None:
+def test_running_tasks_are_listed_for_present_nodes() -> None:
     found = ClusterReply(
         {1: node("a"), 2: node("b"), 3: node("new")},
         [],
@@ -65,6 +65,6 @@ def test_bounds_that_are_no_range_are_refused() -> None:
 def test_a_node_that_is_ending_is_not_counted_on_and_one_that_has_ended_is_forgotten() -> None:
     group = GroupRecord("main", nodes=[handle("a"), handle("b"), handle("c")], leaving=[handle("d")])
     ended, ending = NodeStanding(NodePhase.ENDED), NodeStanding(NodePhase.RUNNING, "it is ending", is_ending=True)
-    strike_off(group, {handle("a"): ended, handle("b"): ending, handle("d"): ended})
+    drop_ended(group, {handle("a"): ended, handle("b"): ending, handle("d"): ended})
     assert group.nodes == [handle("c")]
     assert group.leaving == [handle("b")]

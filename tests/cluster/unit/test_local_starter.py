@@ -78,7 +78,7 @@ def test_a_node_knows_its_name(starters: Noted, tmp_path: Path) -> None:
     assert Path(handle.log).read_text().strip() == handle.name
 
 
-def test_a_stopped_node_is_ended_and_told_so(starters: Noted, tmp_path: Path) -> None:
+def test_a_stopped_node_is_ended_and_reported(starters: Noted, tmp_path: Path) -> None:
     starter, handles = started(starters, tmp_path, WAITS, 2)
     starter.stop(handles[:1])
     standings = starter.poll(handles)
@@ -94,7 +94,7 @@ def test_a_node_that_ignores_the_request_is_ended_by_force(starters: Noted, tmp_
     assert "signal 9" in starter.poll([handle])[handle].reason
 
 
-def test_a_failed_node_is_told_with_the_last_line_of_its_log(starters: Noted, tmp_path: Path) -> None:
+def test_a_failed_node_is_reported_with_the_last_line_of_its_log(starters: Noted, tmp_path: Path) -> None:
     starter, (handle,) = started(starters, tmp_path, [sys.executable, "-c", "import sys; sys.exit('no such store')"])
     wait_until(lambda: starter.poll([handle])[handle].phase is NodePhase.ENDED, "the node has ended")
     assert starter.poll([handle])[handle].reason == "ended with status 1: no such store"

@@ -92,7 +92,7 @@ def test_gpus_are_those_the_job_may_see(environment: dict[str, str], expected: i
     assert offer(environment, BIG, Declared()).resources.get("gpus") == expected * FRACTION
 
 
-def test_the_end_of_the_allocation_is_told() -> None:
+def test_the_end_of_the_allocation_is_offered() -> None:
     assert offer(JOB | {"SLURM_JOB_END_TIME": "1794816594"}, BIG, Declared()).ends_at == 1794816594.0
     assert offer({"SLURM_JOB_END_TIME": "1794816594"}, BIG, Declared()).ends_at is None
 
@@ -105,7 +105,9 @@ def test_declaring_more_than_there_is_is_believed_with_one_warning() -> None:
     small = MachineFacts(2, 2 * GIGABYTE, GIGABYTE)
     found = offer({"MEMORY": "4096"}, small, Declared(cores="8", disk="512"))
     assert found.resources == Resources.parse({"cores": 8, "memory": "4G", "disk": "512M"})
-    assert found.warnings == ("this node offers more than it has: cores 8 (there is 2), memory 4 GiB (there is 2 GiB)",)
+    assert found.warnings == (
+        "this node declares more than it has: cores 8 (there is 2), memory 4 GiB (there is 2 GiB)",
+    )
 
 
 def test_sizes_are_megabytes_unless_a_unit_is_written() -> None:
@@ -138,7 +140,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(declared: Declared, environme
     assert "\n" not in str(caught.value)
 
 
-def test_nonsense_of_the_batch_system_is_left_aside_and_told() -> None:
+def test_invalid_variables_of_the_batch_system_are_ignored_with_a_warning() -> None:
     found = offer(JOB | {"SLURM_CPUS_ON_NODE": "x", "SLURM_JOB_CPUS_PER_NODE": "?"}, BIG, Declared())
     assert cores(found) == 64
     assert len(found.warnings) == 2

@@ -1,4 +1,4 @@
-"""Whether a clock is so wrong that somebody should be told."""
+"""Whether a clock is so wrong that it is reported."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ from shoal.errors import InputError
             "the account has reached the limit of core minutes of running jobs (AssocGrpCPURunMinsLimit)",
         ),
         ("QOSMaxJobsPerUserLimit", "the quality of service has reached the limit of jobs per user"),
-        ("ReqNodeNotAvail, UnavailableNodes:n3", "the nodes asked for are down, drained or reserved (ReqNodeNotAvail)"),
+        ("ReqNodeNotAvail, UnavailableNodes:n3", "the requested nodes are down, drained or reserved (ReqNodeNotAvail)"),
         ("None", "Slurm has not looked at it yet"),
         ("FrontEndDown", "Slurm says: FrontEndDown"),
     ],
 )
-def test_a_reason_for_waiting_is_told_in_words_with_its_code(code: str, words: str) -> None:
+def test_a_reason_for_waiting_is_explained_with_its_code(code: str, words: str) -> None:
     assert why_waiting(code).startswith(words)
 
 
@@ -51,7 +51,7 @@ def test_every_state_has_a_phase_and_an_unknown_one_ends_nothing(state: str, pha
     assert phase_of(state) is phase
 
 
-def test_ends_are_told_in_words() -> None:
+def test_final_states_are_explained() -> None:
     assert why_ended("TIMEOUT", "TimeLimit") == "the time limit of its allocation was reached"
     assert why_ended("FAILED", "NonZeroExitCode") == "failed (NonZeroExitCode)"
     assert why_running("RUNNING") == ""

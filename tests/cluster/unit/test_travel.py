@@ -91,11 +91,11 @@ def test_a_place_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_full_or_forbidden_folder_is_one_sentence_and_leaves_nothing_half_unpacked(tmp_path: Path) -> None:
     place = Elsewhere(tmp_path)
-    with pytest.raises(InputError, match="cannot be brought to host elsewhere"):
+    with pytest.raises(InputError, match="to host elsewhere"):
         carry(place, Archive(["msgspec"]), "/proc/nowhere")
     damaged = Archive(["msgspec"])
     damaged.data = damaged.data[: len(damaged.data) // 2]
-    with pytest.raises(InputError, match="cannot be brought to host elsewhere"):
+    with pytest.raises(InputError, match="to host elsewhere"):
         carry(place, damaged, str(tmp_path / "cache"))
     assert list((tmp_path / "cache").iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""The books of one node's memory: its limit, what is freed, and what nobody keeps any more."""
+"""The allocation table of one node: its limit, what is freed, and what nothing keeps any more."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ def test_a_node_takes_no_more_than_its_limit_and_says_how_much_is_left() -> None
     books = AllocationTable(25)
     books.reserve(record("a"), [0], 0.0)
     books.reserve(record("b"), [0], 0.0)
-    with pytest.raises(FullError, match="10 B of shared memory are asked for, and 5 B of 25 B are free on this node"):
+    with pytest.raises(
+        FullError, match="10 B of shared memory are requested, but only 5 B of 25 B are free on this node"
+    ):
         books.reserve(record("c"), [0], 0.0)
     assert books.used == 20 and "c" not in books.held
     books.give_up("a")
     assert books.reserve(record("c"), [0], 0.0) == [0]
 
 
-def test_an_extent_that_is_brought_twice_is_counted_once() -> None:
+def test_an_extent_that_is_copied_twice_is_counted_once() -> None:
     books = AllocationTable(100)
     assert books.reserve(record("a"), [0], 0.0) == [0]
     assert books.reserve(record("a"), [0], 0.0) == []
     assert books.used == 10
 
 
-def test_a_double_free_is_told_from_a_handle_that_is_unknown() -> None:
+def test_a_double_free_is_distinguished_from_an_unknown_handle() -> None:
     books = AllocationTable(100)
     books.reserve(record("a"), [0], 0.0)
     books.give_up("a")
-    with pytest.raises(FreedError, match="a was freed already"):
+    with pytest.raises(FreedError, match="a is already freed"):
         books.expect(record("a"))
     with pytest.raises(UnknownError, match="there is no allocation b"):
         books.expect(record("b"))

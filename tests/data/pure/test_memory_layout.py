@@ -1,4 +1,4 @@
-"""Layouts of allocations: every byte has its holders, nobody gets more than it has room for, ranges are found."""
+"""Layouts of allocations: every byte has its holders, no node gets more than fits, ranges are found."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_all_of_it_lies_here_if_that_is_asked_for() -> None:
     assert lay_out(MB, {1: 2 * MB, 2: 9 * MB}, spread="here", here=1) == (AllocationExtent(0, MB, (1,)),)
 
 
-def test_too_much_is_told_with_what_is_there_and_what_to_do() -> None:
+def test_a_request_that_is_too_large_gets_an_error_with_a_remedy() -> None:
     with pytest.raises(
         FullError, match=r"10 MiB of shared memory are asked for, and 3 MiB are free on 2 nodes; .*--shared-memory"
     ):

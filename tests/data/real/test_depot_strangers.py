@@ -1,4 +1,4 @@
-"""Who may not have objects, and how little they can do to those who may."""
+"""Clients without the token get no objects, and can hardly disturb those with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects fetched from real processes over real sockets: exact, resumed, mended, from wherever they are to be had."""
+"""Objects fetched from real processes over real sockets: exact, resumed, repaired, from any replica."""
 
 from __future__ import annotations
 

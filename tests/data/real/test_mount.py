@@ -115,7 +115,7 @@ def test_a_file_that_is_removed_while_it_is_written_does_not_come_back(memory: l
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_mount_that_is_told_to_end_does_so_in_silence(memory: layer.Memory, tmp_path: Path, how: int) -> None:
+def test_a_mount_ends_silently_on_a_signal(memory: layer.Memory, tmp_path: Path, how: int) -> None:
     if not can_mount():
         pytest.xfail("FUSE is not permitted on this machine")
     folder = tmp_path / "objects"
@@ -167,4 +167,4 @@ def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         pytest.skip("no libfuse here")
     done = subprocess.run([*SHOAL, "mount", str(tmp_path / "none")], capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and "is not a folder" in done.stderr
+    assert done.stderr.count("\n") == 1 and "is not a directory" in done.stderr

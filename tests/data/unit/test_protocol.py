@@ -1,4 +1,4 @@
-"""What depots say to each other, and that nothing else is taken for it."""
+"""Messages of the object service: encoding, and rejection of everything else."""
 
 from __future__ import annotations
 

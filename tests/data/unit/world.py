@@ -1,4 +1,4 @@
-"""Depots in processes of their own, a network between them that can be told to misbehave, and waiting for fetches."""
+"""Object servers in processes of their own, a network between them that can misbehave, and waiting for fetches."""
 
 from __future__ import annotations
 

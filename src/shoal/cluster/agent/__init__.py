@@ -1,1 +1,1 @@
-"""One node of a cluster: its scheduler, its launcher, its call server and its share of files."""
+"""The agent of one node: its scheduler, launcher, call server, and its share of runs and files."""

@@ -1,15 +1,16 @@
-"""The farm of an agent: worker processes for the Python calls of clients, beside its share of a run.
+"""The call server of an agent: worker processes that run the Python calls of clients, beside the agent's share of a
+run.
 
-Each client has worker processes of its own, which start with its first call, in the client's directory and with its
-module path as far as these are there. Nothing is unpickled in the agent: functions, arguments and results are bytes
-that only workers and clients open.
+Each client has its own worker processes. They start with its first call, in the client's directory and with its module
+path as far as these exist on the node. The agent unpickles nothing: functions, arguments and results are bytes that
+only workers and clients open.
 
-A bundle holds a *place* with the resources of one call. What a client adds to a place is run after what is there. No
-more places are at work than the node has resources for, all clients together; further ones wait for their turn. Tasks
-of a run do not count here: while there are both, the system's scheduler divides the cores among them.
+A *place* is a slot with the resources of one call. Bundles of a place run one after another. The places of all clients
+together never exceed the node's resources; further places wait for their turn, in order of arrival. Tasks of a run do
+not count here: while both exist, the operating system divides the cores among them.
 
-What waits in a place behind a call that turns out to be long goes back to its client, to be run elsewhere. Workers that
-have had nothing to do for a while are ended, and so is everything of a client that was not heard of for long.
+Calls that wait in a place behind a long call go back to their client, which runs them elsewhere. Workers that were idle
+for a while are ended, and so is everything of a client that was silent for long.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from shoal.cluster.call_protocol import (
     CallsReply,
     CallsRequest,
     CallStream,
-    FromFarm,
+    ClientItem,
     FunctionDropped,
     FunctionGiven,
+    ServerItem,
     SessionClosed,
     SessionOpened,
-    ToFarm,
     client_of,
-    decode_to_farm,
+    decode_client_item,
     encode_item,
 )
 from shoal.cluster.messaging.messenger import Route
@@ -49,38 +50,38 @@ from shoal.execution.executor.call_pool import lost, not_run
 from shoal.execution.processes.wakeup import Wakeup
 
 GONE_SECONDS = 30.0
-"""A client that was silent for so long has no calls any more."""
+"""Seconds of silence after which a client's calls are ended."""
 IDLE_SECONDS = 60.0
-"""Workers without calls are ended after this time."""
+"""Seconds after which an idle worker is ended."""
 GRACE = 0.2
-"""How long idle workers may take to end by themselves; the agent waits meanwhile."""
+"""Seconds that idle workers may take to exit by themselves; the agent waits meanwhile."""
 ROUND_SECONDS = 1.0
 REMEMBERED = 1000
 PYTHON = (sys.version_info[0], sys.version_info[1])
 
 
 class CallServerRunner(WorkerPool):
-    """A runner that is given functions as bytes, with their numbers."""
+    """A pool of workers that receives functions as numbered, pickled bytes."""
 
     def learn(self, number: int, pickled: bytes) -> None:
         self._functions[number] = pickled
 
 
 class CallPlace:
-    """Bundles that run one after another and hold the resources of one call."""
+    """A slot with the resources of one call; its bundles run one after another."""
 
     def __init__(self, session: CallSession, number: int, needs: Resources) -> None:
         self.session, self.number, self.needs = session, number, needs
         self.bundles: deque[list[CallRequest]] = deque()
-        """Those that were not started."""
+        """Bundles that were not started."""
         self.left = 0
-        """Calls of the current bundle that are not over."""
+        """Unfinished calls of the current bundle."""
         self.moved_at = 0.0
-        """When something was started or ended here."""
+        """When a call was last started or ended here."""
 
 
 class CallSession:
-    """One client, from its opening to its closing."""
+    """One connection of one client, from its opening to its closing."""
 
     def __init__(self, client: str, now: float) -> None:
         self.client = client
@@ -91,25 +92,25 @@ class CallSession:
         self.runner: CallServerRunner | None = None
         self.places: dict[int, CallPlace] = {}
         self.place_of: dict[int, CallPlace] = {}
-        """For each call that is not over."""
+        """By unfinished call: its place."""
         self.results: list[CallResult] = []
         self.heard_at = now
         self.busy_at = now
         self.is_closed = False
 
-    def put(self, item: FromFarm) -> None:
+    def put(self, item: ServerItem) -> None:
         self.stream.put(encode_item(item))
 
 
 class CallServer:
-    """All clients of one agent."""
+    """The sessions of all clients of one agent."""
 
     def __init__(self, node: Resources, spool: str, answer: Callable[[Route, CallsReply], None]) -> None:
         self._node, self._spool, self._answer = node, spool, answer
         self._free = dict(node.amounts)
         self._sessions: dict[str, CallSession] = {}
         self._ended: dict[str, None] = {}
-        """Connections and whole clients that are gone, the oldest first: what they said late must not begin anew."""
+        """Connections and clients that have ended, the oldest first: their late messages must not open them again."""
         self._by_descriptor: dict[int, CallSession] = {}
         self._waiting: deque[CallPlace] = deque()
         """Places for which there is no room yet."""
@@ -118,19 +119,19 @@ class CallServer:
         self._leaving = False
 
     def attend(self, wakeup: Wakeup) -> None:
-        """Where workers are listened to."""
+        """Registers the workers' descriptors with the agent's loop."""
         self._wakeup = wakeup
 
     def busy(self) -> bool:
-        """Whether somebody waits for a call."""
+        """Whether a call is unfinished."""
         return any(session.place_of for session in self._sessions.values())
 
     def at_work(self) -> int:
-        """How many places there are, at work or waiting for room."""
+        """Number of places that run or wait for room."""
         return sum(len(session.places) for session in self._sessions.values())
 
     def leave(self) -> None:
-        """Tells the clients that no more calls are taken."""
+        """Tells the clients that no more calls are accepted."""
         self._leaving = True
         for session in self._sessions.values():
             session.put(CallServerStatus(self._node, leaving=True))
@@ -139,7 +140,7 @@ class CallServer:
     # ---- the loop ------------------------------------------------------------------------------------------------
 
     def turn(self, readable: Sequence[int]) -> None:
-        """Takes what workers have to tell, and does what is due."""
+        """Reads the workers' results and does what is due."""
         if not self._sessions:
             return
         now = time.monotonic()
@@ -161,7 +162,7 @@ class CallServer:
             self._go_round(now)
 
     def patience(self) -> float:
-        """How long the agent may wait before it calls `turn`."""
+        """Seconds until `turn` must be called again."""
         now = time.monotonic()
         until = now + 60.0
         for session in self._sessions.values():
@@ -173,7 +174,7 @@ class CallServer:
         return max(0.0, until - now)
 
     def _go_round(self, now: float) -> None:
-        """Ends what nobody uses, and clients that are gone; repeats what was lost."""
+        """Ends idle workers and silent clients; repeats lost parts."""
         for session in list(self._sessions.values()):
             if now - session.heard_at >= GONE_SECONDS:
                 self._end(session)
@@ -204,7 +205,7 @@ class CallServer:
             del self._ended[next(iter(self._ended))]
 
     def end_client(self, client: str) -> CallsReply:
-        """Ends all that a client has here, and takes nothing more of it: the answer is that it is not known."""
+        """Ends everything of a client and accepts nothing more of it; the reply says that the client is unknown."""
         for session in list(self._sessions.values()):
             if client_of(session.client) == client:
                 self._end(session)
@@ -212,14 +213,14 @@ class CallServer:
         return CallsReply(client, 0, [], UNKNOWN)
 
     def close(self) -> None:
-        """End everything."""
+        """Ends all sessions and workers."""
         for session in list(self._sessions.values()):
             self._end(session)
 
     # ---- clients -------------------------------------------------------------------------------------------------
 
     def hear(self, message: CallsRequest, route: Route) -> CallsReply | None:
-        """A client says something; the answer, unless what it leads to is sent anyway."""
+        """Takes a request of a client; returns the reply, unless results are sent anyway."""
         now = time.monotonic()
         session = self._sessions.get(message.client)
         if session is None:
@@ -229,18 +230,18 @@ class CallServer:
         session.route, session.heard_at = route, now
         session.stream.confirm(message.heard, now)
         for item in session.stream.take(message.first, message.parts):
-            self._do(session, decode_to_farm(item), now)
+            self._do(session, decode_client_item(item), now)
             if session.is_closed:
                 return None
         self._start_waiting(now)
         self._tell(session)
-        if message.parts and not session.stream.owes_word():
+        if message.parts and not session.stream.owes_confirmation():
             return None
         session.stream.said()
         return CallsReply(session.client, 0, [], session.stream.heard)
 
     def _tell(self, session: CallSession) -> None:
-        """Sends the results that there are."""
+        """Sends the available results."""
         if session.results:
             session.put(CallsEnded(session.results))
             session.results = []
@@ -256,7 +257,7 @@ class CallServer:
             session.stream.said()
             self._answer(session.route, CallsReply(session.client, first, parts, session.stream.heard))
 
-    def _do(self, session: CallSession, item: ToFarm, now: float) -> None:
+    def _do(self, session: CallSession, item: ClientItem, now: float) -> None:
         match item:
             case SessionOpened():
                 session.opening = item
@@ -278,7 +279,7 @@ class CallServer:
     # ---- calls ---------------------------------------------------------------------------------------------------
 
     def _take_calls(self, session: CallSession, given: CallsGiven) -> None:
-        if not _is_proper(session, given):  # a client that is wrong about this is wrong about everything
+        if not _is_proper(session, given):  # after such an error nothing of this client can be trusted
             self._end(session)
             return
         place = session.places.get(given.place)
@@ -289,12 +290,13 @@ class CallServer:
         session.place_of.update((call.task, place) for call in given.calls)
 
     def _start_waiting(self, now: float) -> None:
-        """Places get their turn in the order in which they came, as far as there is room."""
+        """Starts waiting places in their order of arrival, as far as there is room. A place that does not fit stops the
+        ones behind it: that keeps wide calls from being starved."""
         while self._waiting:
             place = self._waiting[0]
             if place.needs.lacking_in(self._node):
                 self._waiting.popleft()
-                self._fail(place, CallError(f"the node has not got what the call needs: {place.needs}"))
+                self._fail(place, CallError(f"the call needs more than the node has: {place.needs}"))
                 continue
             if any(amount > self._free[name] for name, amount in place.needs.amounts):
                 return
@@ -304,7 +306,7 @@ class CallServer:
             self._go_on(place, now)
 
     def _go_on(self, place: CallPlace, now: float) -> None:
-        """Starts the next bundle of a place that has room; without one the room is given back."""
+        """Starts the next bundle of a place that has room; a place without bundles releases its room."""
         session = place.session
         while place.bundles:
             calls = place.bundles.popleft()
@@ -332,7 +334,7 @@ class CallServer:
                 self._go_on(place, now)
 
     def _give_back(self, place: CallPlace) -> None:
-        """A long call is in the way of what waits here: another place may be free."""
+        """Returns bundles that wait behind a long call to the client: another place may be free."""
         for calls in place.bundles:
             for call in calls:
                 del place.session.place_of[call.task]
@@ -340,7 +342,7 @@ class CallServer:
         place.bundles.clear()
 
     def _fail(self, place: CallPlace, error: CallError) -> None:
-        """Nothing of a place that waits for room can be run."""
+        """Fails all calls of a place that can never have room."""
         session = place.session
         session.results += [self._over(session, call, error) for calls in place.bundles for call in calls]
         del session.places[place.number]
@@ -394,7 +396,7 @@ class CallServer:
 
 
 def _is_proper(session: CallSession, given: CallsGiven) -> bool:
-    """Whether a bundle can be run at all: of known functions, none of its calls twice."""
+    """Whether a bundle is valid: known functions, and no call that is there already."""
     calls, known = given.calls, session.place_of
     return (
         session.opening is not None
@@ -406,7 +408,7 @@ def _is_proper(session: CallSession, given: CallsGiven) -> bool:
 
 
 def _refusal(opening: SessionOpened) -> str:
-    """Why calls of such a program cannot be run here; nothing if they can."""
+    """Why calls of this program cannot run here; empty if they can."""
     if opening.python == PYTHON:
         return ""
     ours, theirs = (".".join(map(str, version)) for version in (PYTHON, opening.python))

@@ -1,6 +1,6 @@
-"""Why tasks of a run are where they are, as one agent knows it: from its own share of the run, and from the store.
+"""Explains why tasks of a run do not run, from the agent's own share of the run and from the store.
 
-`shoal.explain` finds the reasons; this module says which part is asked for what.
+`shoal.core.explain` finds the reasons; this module supplies the facts.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from shoal.core.store.interface import Store
 
 MOST_STANDINGS = 5_000
-"""How many tasks one request for states may name."""
+"""Maximum number of tasks in one request for states."""
 LASTING_SECONDS = 1.0
 MOST_LASTING = 256
-"""How many attempts a node names that have run for at least `LASTING_SECONDS`."""
+"""Maximum number of attempts that a node lists as running for at least `LASTING_SECONDS`."""
 TOO_LATE = "this node is released before the task could end"
 
 
 class ExplainCache:
-    """When the tasks of a share were started, as far as the launcher has reported it; short tasks end before that."""
+    """Start times of the share's tasks, as reported by the launcher; short tasks end before the report."""
 
     def __init__(self) -> None:
         self._moments: dict[int, float] = {}
         self._attempts: dict[int, int] = {}
 
     def hear(self, rows: Iterable[tuple[Any, ...]], running: Mapping[int, Any]) -> None:
-        """Takes reports of the launcher; now and then it drops tasks that no longer run."""
+        """Takes reports of the launcher; drops tasks that no longer run now and then."""
         for row in rows:
             if row[0] == "running":
                 task, attempt, moment = row[1:4]
@@ -49,23 +49,23 @@ class ExplainCache:
         return {task: moment for task, moment in self._moments.items() if task in running}
 
     def lasting(self, attempts: Mapping[int, int], now: float) -> list[tuple[int, int, float]]:
-        """Task, attempt and age of long attempts, the oldest first; `attempts` are those that run. A task that has come
-        back may be queued while the launcher has reported only its earlier attempt."""
+        """Returns task, attempt and age of long attempts, the oldest first; `attempts` are the running ones. A task
+        that has come back may be queued while the launcher has reported only its earlier attempt."""
         known = ((moment, task) for task, moment in self.of(attempts).items() if attempts[task] == self._attempts[task])
         oldest = sorted((moment, task) for moment, task in known if now - moment >= LASTING_SECONDS)
         return [(task, attempts[task], round(now - moment, 3)) for moment, task in oldest[:MOST_LASTING]]
 
 
 def why_in_share(share: RunShare, task: int, *, foresees: bool = True) -> Answer:
-    """Of a task of this node."""
-    if task in share.stranded:
-        return _why_stranded(share, task)
+    """Explains a task of this node."""
+    if task in share.unplaceable:
+        return _why_unplaceable(share, task)
     answer = explain_in_member(
-        share.member,
+        share.scheduler,
         task,
         share.clock(),
-        since=share.since.of(share.member.broker.running),
-        reasons=share.limiting.throttling.controller.reasons(),
+        since=share.since.of(share.scheduler.broker.running),
+        reasons=share.node_throttle.throttling.controller.reasons(),
         is_coming=_coming(share),
         foresees=foresees,
     )
@@ -75,18 +75,18 @@ def why_in_share(share: RunShare, task: int, *, foresees: bool = True) -> Answer
 
 
 def _coming(share: RunShare) -> Callable[[int], bool]:
-    return share.goods.is_coming if share.goods is not None else lambda task: False
+    return share.task_files.is_coming if share.task_files is not None else lambda task: False
 
 
-def _why_stranded(share: RunShare, task: int) -> Answer:
+def _why_unplaceable(share: RunShare, task: int) -> Answer:
     request = share.work.profiles[share.work.category[task]].resources
     return explain_stranded(task, request, [node.capacity() for node in share.nodes.values()])
 
 
 def whole_share(share: RunShare, name: str) -> RunAnswer:
-    """The tasks that run and wait here, and what for; and those that no node can run, which this one keeps."""
-    whole = whole_member(share.member, lambda task: why_in_share(share, task, foresees=False), _coming(share))
-    whole.groups += _stranded_groups(share)
+    """Explains the tasks that run and wait here, and those that no node can run and this one keeps."""
+    whole = whole_member(share.scheduler, lambda task: why_in_share(share, task, foresees=False), _coming(share))
+    whole.groups += _unplaceable_groups(share)
     if share.idle.told:
         whole.notes.append(share.idle.told)
     for group in whole.groups:
@@ -94,23 +94,23 @@ def whole_share(share: RunShare, name: str) -> RunAnswer:
     return whole
 
 
-def _stranded_groups(share: RunShare) -> list[WaitingGroup]:
-    """Tasks that no node can run, by category: those of one category lack the same."""
-    stranded, work = share.stranded, share.work
+def _unplaceable_groups(share: RunShare) -> list[WaitingGroup]:
+    """Groups the tasks that no node can run by category: those of one category lack the same resources."""
+    unplaceable, work = share.unplaceable, share.work
     found: dict[int, WaitingGroup] = {}
-    for task in islice((task for task in range(len(work)) if task in stranded), len(stranded)):
+    for task in islice((task for task in range(len(work)) if task in unplaceable), len(unplaceable)):
         group = found.get(work.category[task])
         if group is None:
-            example = _why_stranded(share, task)
+            example = _why_unplaceable(share, task)
             group = found[work.category[task]] = WaitingGroup(example.cause, 0, example)
         group.count += 1
     return list(found.values())
 
 
-def why_by_books(
+def explain_from_store(
     store: Store, info: RunInfo, nodes: Mapping[int, NodeInfo], task: int, here: Answer | None, first: str
 ) -> TaskReply:
-    """Of any task; `here` is the answer of this agent's own share, if the task is there.
+    """Explains any task of a run; `here` is the explanation of this agent's share, if it has the task.
 
     `first`: the name of another run that is served before this one, if there is one.
     """
@@ -135,12 +135,12 @@ def why_by_books(
 
 
 def standings(store: Store, tasks: list[int]) -> TaskStatesReply:
-    """The states of tasks, one byte each."""
+    """Returns the states of tasks, one byte each."""
     return TaskStatesReply(bytes(int(store.whereabouts(task)[0]) for task in tasks[:MOST_STANDINGS]))
 
 
 def served_first(runs: Iterable[RunInfo], run: str) -> str:
-    """The name of the run that is served before this one; empty if this run is served, or has ended."""
+    """Returns the name of the run that is served before this one; empty if this run is served or has ended."""
     going = [each for each in runs if each.state != "ended"]
     if not going or going[0].run == run or all(each.run != run for each in going):
         return ""
@@ -148,7 +148,7 @@ def served_first(runs: Iterable[RunInfo], run: str) -> str:
 
 
 def whole_run(store: Store, here: Callable[[], RunAnswer | None], gone: list[int], first: str) -> RunExplainReply:
-    """What the store and this agent's own share say of a whole run."""
+    """Explains a whole run, from the store and from this agent's share."""
     standings = store.standings()
     said = here() or RunAnswer()
     said.ready = max(0, standings.count(TaskStatus.READY) - said.running)

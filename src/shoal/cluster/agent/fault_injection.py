@@ -1,7 +1,7 @@
-"""For tests of whole clusters: what an agent says to others gets lost, doubled or late, by a seed.
+"""Fault injection for tests of whole clusters: messages of an agent are lost, duplicated or delayed, by a seed.
 
-`SHOAL_TROUBLE="SEED LOSS DOUBLE LATE [FIRST]"` in the environment of an agent, the three in the middle as parts of all
-messages. Of the FIRST messages to each other agent half are lost.
+`SHOAL_TROUBLE="SEED LOSS DOUBLE LATE [FIRST]"` in the environment of an agent; LOSS, DOUBLE and LATE are fractions of
+all messages. Of the first FIRST messages to each other agent half are lost.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ LOSS_OF_FIRST = 0.5
 
 
 class FaultInjector:
-    """Stands between an agent and its post."""
+    """Wraps the messenger of an agent."""
 
-    def __init__(self, post: Any, text: str) -> None:
+    def __init__(self, messenger: Any, text: str) -> None:
         try:
             seed, loss, double, late, *first = text.split()
             (self._first,) = map(int, first or ("0",))
@@ -29,10 +29,10 @@ class FaultInjector:
             self._loss, self._double, self._late = float(loss), float(double), float(late)
         except ValueError:
             raise InputError(f"{VARIABLE}={text!r} is not 'SEED LOSS DOUBLE LATE [FIRST]'") from None
-        self._post = post
+        self._messenger = messenger
         self._held: list[tuple[float, str, Any]] = []
         self._sent: Counter[str] = Counter()
-        """How many messages there were for each address."""
+        """Number of messages sent to each address."""
 
     def send(self, address: str, message: Any) -> None:
         draw = self._random.random()
@@ -40,21 +40,21 @@ class FaultInjector:
         if draw < (LOSS_OF_FIRST if self._sent[address] <= self._first else self._loss):
             return
         if draw < self._loss + self._double:
-            self._post.send(address, message)
+            self._messenger.send(address, message)
         elif draw < self._loss + self._double + self._late:
             self._held.append((time.monotonic() + self._random.uniform(0.0, LATEST_SECONDS), address, message))
             return
-        self._post.send(address, message)
+        self._messenger.send(address, message)
 
     def flush(self) -> None:
-        """Also what is late enough by now."""
+        """Flushes; also sends delayed messages that are due."""
         now = time.monotonic()
         due = [held for held in self._held if held[0] <= now]
         if due:
             self._held = [held for held in self._held if held[0] > now]
             for _, address, message in due:
-                self._post.send(address, message)
-        self._post.flush()
+                self._messenger.send(address, message)
+        self._messenger.flush()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._post, name)
+        return getattr(self._messenger, name)

@@ -1,7 +1,7 @@
-"""The head of a cluster: holds the books where there is no Redis, and answers clients when no node is there yet.
+"""The head agent of a cluster: serves the store where there is no Redis, and replies to clients while there is no node.
 
-It runs no tasks. With Redis nothing depends on it; without, agents wait for it while it is away, and when it comes back
-on the same path and port it knows everything that it has answered.
+The head runs no tasks. With Redis, nothing depends on it. Without, agents wait for it while it is down; a head that is
+restarted on the same path and port restores everything that it has confirmed.
 """
 
 from __future__ import annotations
@@ -33,59 +33,59 @@ if TYPE_CHECKING:
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 TICK_SECONDS = 1.0
 LOOK_SECONDS = 2.0
-"""How often it looks whether anybody is there for the runs."""
-NOBODY_THERE = "no node is there now; the run waits for one"
+"""Seconds between two checks whether a run has no nodes."""
+NOBODY_THERE = "the cluster has no node; the run waits for one"
 
 
 class HeadAgent:
-    """One head, until it is told to end."""
+    """The head, until it is stopped."""
 
     def __init__(
         self,
-        post: Messenger[WireMessage],
-        books: ClusterStores,
+        messenger: Messenger[WireMessage],
+        stores: ClusterStores,
         server: StoreServer | None,
-        depot: NodeCache,
+        node_cache: NodeCache,
         publish: Callable[[list[str]], None] = lambda addresses: None,
     ) -> None:
-        """`publish` notes where clients are answered while the head is away."""
-        self.post, self.books, self.server = post, books, server
+        """`publish` records the addresses where clients get replies while the head is down."""
+        self.messenger, self.stores, self.server = messenger, stores, server
         self._publish = publish
         self.clock = AgentClock()
-        self.desk = RequestHandler(self, post, books, depot, keeps_sources=True)
+        self.request_handler = RequestHandler(self, messenger, stores, node_cache, keeps_sources=True)
         self.leaving = False
         self._next_look = 0.0
         self._known: set[str] = set()
-        """Addresses of nodes that were there the last time."""
+        """Addresses of the nodes at the last check."""
         self._abandoned: str | None = None
-        """The run whose followers know that nobody is there."""
+        """The run whose followers were told that there is no node."""
 
     def serve(self) -> None:
-        """Until somebody says that it is enough."""
+        """Runs the loop until the head is stopped."""
         self.wakeup = Wakeup(SIGNALS)
-        for descriptor in self.post.fds():
+        for descriptor in self.messenger.fds():
             self.wakeup.add(descriptor)
         try:
             synced = 0.0
             while not self.leaving:
                 self.wakeup.wait(TICK_SECONDS)
                 self.leaving = self.leaving or bool(self.wakeup.signals)
-                self.desk.serve(self.clock())
+                self.request_handler.serve(self.clock())
                 if self.server is not None and self.clock() >= synced + TICK_SECONDS:
                     self.server.sync()
                     synced = self.clock()
                 if self.clock() >= self._next_look:
                     self._look()
-                self.post.flush()
+                self.messenger.flush()
         finally:
             self.wakeup.close()
-            self.desk.depot.close()
-            self.post.close(linger=0.5)
+            self.request_handler.node_cache.close()
+            self.messenger.close(linger=0.5)
 
     def _look(self) -> None:
-        """A run that waits with nobody there says so to whoever follows it; no agent can."""
+        """Writes to a run's log that it has no nodes, for the clients that follow it; no agent could do that."""
         self._next_look = self.clock() + LOOK_SECONDS
-        directory = self.books.directory
+        directory = self.stores.directory
         try:
             self._forget_departed({node.address for node in directory.nodes().values()})
             run = next((each.run for each in directory.runs() if each.state != "ended"), None)
@@ -93,33 +93,33 @@ class HeadAgent:
             if run is None or any(number not in lost for number in directory.nodes()):
                 self._abandoned = None
             elif self._abandoned != run:
-                self.books.open(run).note(encode(LogEntry(-1, 0, "note", "", "head", message=NOBODY_THERE)))
+                self.stores.open(run).note(encode(LogEntry(-1, 0, "note", "", "head", message=NOBODY_THERE)))
                 self._abandoned = run
         except ShoalError:
-            pass  # the books are away, and everybody who asks for them notices
+            pass  # the store is unreachable; every agent that needs it notices
 
     def _forget_departed(self, there: set[str]) -> None:
-        """What is still to be sent to a node that is gone is sent no more."""
+        """Drops messages that are queued for nodes that have left."""
         for address in self._known - there:
-            self.post.forget(address)
-        if there != self._known and self.books.outlive_head:
+            self.messenger.forget(address)
+        if there != self._known and self.stores.outlive_head:
             self._publish(sorted(there))
         self._known = there
 
     def hear(self, message: WireMessage) -> WireMessage | None:
-        """Agents ask the store."""
+        """Passes requests of agents to the store."""
         if isinstance(message, StoreRequest) and self.server is not None:
             return StoreReply(self.server.perform(message.request, self.clock()))
         return None
 
     def runs_changed(self) -> None:
-        """The agents would notice at their next beat; this is sooner."""
-        for node in self.books.directory.nodes().values():
-            self.post.send(node.address, RunsChangedEvent())
+        """Notifies the agents, which would notice only with their next heartbeat."""
+        for node in self.stores.directory.nodes().values():
+            self.messenger.send(node.address, RunsChangedEvent())
 
     def unwanted(self, run: str, tasks: list[int]) -> None:
-        for node in self.books.directory.nodes().values():
-            self.post.send(node.address, TasksUnwantedEvent(run, tasks))
+        for node in self.stores.directory.nodes().values():
+            self.messenger.send(node.address, TasksUnwantedEvent(run, tasks))
 
     def explain(self, run: str, task: int) -> Answer | None:
         return None

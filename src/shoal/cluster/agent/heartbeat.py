@@ -1,7 +1,7 @@
-"""What a node tells of itself with every beat: its queues, what it runs, and what it has got from others.
+"""The heartbeat of a node: its status (queues, running tasks, transfers), clock offset, and idleness beside busy peers.
 
-Nothing here is asked while tasks start and end: once a second the figures are taken from where they are kept anyway.
-Those that only grow are counted over all runs of the node; whoever wants those of one run takes off what was before.
+The status is computed once a second from values that exist anyway, so starting and ending tasks costs nothing extra.
+Counters cover all runs of the node; a reader that wants those of one run subtracts the values from before it.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 
 MOST_NAMED = 4
-"""Categories of running tasks that are told by name."""
+"""Maximum number of categories of running tasks that are reported by name."""
 MOST_LANES = 16
-"""Categories of queued tasks that are told by number."""
+"""Maximum number of categories of queued tasks that are reported by number."""
 
 
 class Heartbeats:
-    """One node, for as long as it lives."""
+    """The counters of one node, over its lifetime."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._idle_since = clock()
         self._joined = clock()
         self._before = (0, 0, 0, 0, 0)
-        """Tasks stolen and pushed, files fetched, hits and their bytes, in runs that are over here."""
+        """Tasks stolen and pushed, files fetched, cache hits and their bytes, in runs that have ended here."""
 
     def joined(self) -> None:
-        """The node has become one of the cluster."""
+        """The node has joined the cluster."""
         self._joined = self._clock()
 
     def share_ends(self, share: RunShare) -> None:
-        """What was done for a run is kept; the share goes."""
+        """Adds the counters of a share that ends."""
         self._before = self._grown(share)
 
     def note(
@@ -60,16 +60,17 @@ class Heartbeats:
         memory: str,
         memory_plain: bool,
     ) -> ClusterNodeFacts:
-        """How the node is doing; `calls` are Python calls that it runs, `fetched` bytes of files that came to it."""
+        """Returns the node's status; `calls`: Python calls that run here, `fetched`: bytes of files that were
+        fetched."""
         now = self._clock()
-        held = calls + (len(share.member.broker.state) if share is not None else 0)
+        held = calls + (len(share.scheduler.broker.state) if share is not None else 0)
         if held:
             self._idle_since = now
         stolen, pushed, files, hits, hit_bytes = self._grown(share)
         queues = _queues(share) if share is not None else {"running": calls, "held": calls}
         return ClusterNodeFacts(
             idle_seconds=None if held else now - self._idle_since,
-            draining=draining or (share is not None and share.member.broker.draining),
+            draining=draining or (share is not None and share.scheduler.broker.draining),
             ahead=ahead,
             fetched=fetched,
             memory=memory,
@@ -87,7 +88,7 @@ class Heartbeats:
     def _grown(self, share: RunShare | None) -> tuple[int, int, int, int, int]:
         if share is None:
             return self._before
-        parcels, reads = share.member.parcels, share.goods.reads if share.goods is not None else None
+        parcels, reads = share.scheduler.parcels, share.task_files.reads if share.task_files is not None else None
         stolen, pushed, files, hits, hit_bytes = self._before
         stolen, pushed = stolen + parcels.stolen, pushed + parcels.pushed
         if reads is None:
@@ -96,10 +97,10 @@ class Heartbeats:
 
 
 def _queues(share: RunShare) -> dict[str, Any]:
-    """Tasks of a share by where they are, and what those that run hold."""
-    broker, tiers = share.member.broker, share.member.tiers
+    """Returns the numbers of tasks in a share by state, and the resources of the running ones."""
+    broker, tiers = share.scheduler.broker, share.scheduler.tiers
     own, running = len(tiers.local), len(broker.running)
-    fetching = share.goods.coming() if share.goods is not None else 0
+    fetching = share.task_files.coming() if share.task_files is not None else 0
     # Tasks of one bundle run one after another, in the same place.
     places = {bundle.place: task for task, bundle in broker.running.items()}
     elastic = sum(broker.lanes[broker.running[task].lane].elastic for task in places.values())
@@ -113,11 +114,11 @@ def _queues(share: RunShare) -> dict[str, Any]:
         "shared": len(tiers) - own,
         "local": own,
         "held": len(broker.state),
-        "throttle": share.limiting.words(),
+        "throttle": share.node_throttle.words(),
         "run": share.run,
         "places": len(places),
         "fetching": fetching,
-        "resting": max(0, len(broker.state) - running - len(tiers)) + len(share.stranded),
+        "resting": max(0, len(broker.state) - running - len(tiers)) + len(share.unplaceable),
         "cores_held": min(contract.total[at], held + elastic * FRACTION) if at is not None else 0,
         "doing": tuple(names.most_common(MOST_NAMED)),
         "lanes": tuple(sorted({broker.origin(lane) for lane in tiers.shared.lanes()})[:MOST_LANES]),
@@ -125,24 +126,25 @@ def _queues(share: RunShare) -> dict[str, Any]:
 
 
 def memory_used() -> float:
-    """The share of the machine's memory that is in use, by whomever; 0 where that is not known."""
+    """Returns the fraction of the machine's memory in use, by all processes; 0 where it is unknown."""
     text = read_small("/proc/meminfo")
     total, available = parse_number(text, b"MemTotal:"), parse_number(text, b"MemAvailable:")
     return round(1 - available / total, 4) if total and available is not None else 0.0
 
 
 TOLERATED = 2.0
-"""Seconds; less hardly shows in a record."""
+"""Seconds; smaller differences hardly show in a record."""
 
 
 def ahead(before: float, after: float, theirs: float) -> float:
-    """Seconds by which our clock is ahead of one that showed `theirs` at some moment between; 0: not worth a word."""
+    """Returns the seconds by which the local clock is ahead of one that showed `theirs` between `before` and `after`; 0
+    if negligible."""
     found = (before + after) / 2 - theirs
     return found if abs(found) > TOLERATED + (after - before) / 2 else 0.0
 
 
 def skew_sentence(name: str, seconds: float) -> str:
-    """What is told of a clock that is wrong."""
+    """Returns the message about a clock that is wrong."""
     where = "ahead of" if seconds > 0 else "behind"
     return (
         f"the clock of {name} is {show_seconds(round(abs(seconds)))} {where} the cluster's, "
@@ -152,9 +154,9 @@ def skew_sentence(name: str, seconds: float) -> str:
 
 FIRST_LOOK = 5.0
 LONGEST_PAUSE = 60.0
-"""Seconds after which an idle node looks at what all nodes tell: doubling as long as there is nothing for it."""
+"""Seconds after which an idle node reads the status of all nodes; doubled as long as there is nothing for it."""
 SLACK = 3.0
-"""Seconds by which what is told may be old, and in which loops may be busy."""
+"""Seconds by which a status may be old, and for which loops may be busy."""
 
 
 class BusyPeer(msgspec.Struct, frozen=True):
@@ -163,24 +165,24 @@ class BusyPeer(msgspec.Struct, frozen=True):
     peer: int
     shared: int
     seconds: float
-    """For how long both has been so: this node idle, that one with tasks for it."""
+    """For how long this node has been idle while the peer had tasks for it."""
     lasts: bool
-    """That is longer than it may be."""
+    """Whether that exceeds the allowed time."""
 
 
 class IdleWatch:
-    """One for each share of a run."""
+    """Detects that this node is idle while a peer queues tasks that it could run; one for each share of a run."""
 
     def __init__(self) -> None:
         self._next_look = inf
         self._pause = FIRST_LOOK
         self._beside: dict[int, float] = {}
-        """Peers that had tasks for us whenever we looked, and since when."""
+        """By peer that had tasks for this node at every look: since when."""
         self.told = ""
-        """What there is to say of it, as long as it lasts."""
+        """The case to report, while it lasts."""
 
     def is_time(self, now: float, *, is_searching: bool) -> bool:
-        """Whether to look at what the others tell. To be asked with every beat."""
+        """Whether to read the status of the peers; called with every heartbeat."""
         if not is_searching:
             self._next_look, self._pause = inf, FIRST_LOOK
             self._beside.clear()
@@ -198,8 +200,8 @@ class IdleWatch:
         notes: Mapping[int, ClusterNodeFacts],
         declined: Mapping[int, float],
     ) -> BusyPeer | None:
-        """`notes` are of the others; `unable` are lanes of which nothing could start here, and `declined` tells when
-        peers that were asked have given nothing."""
+        """Returns the peer with tasks for this node, if any. `notes`: status of the peers; `unable`: lanes of which
+        nothing could start here; `declined`: when peers have answered a steal request with nothing."""
         waits = {
             peer
             for peer, note in notes.items()
@@ -220,7 +222,7 @@ class IdleWatch:
 
 
 def idle_sentence(name: str, other: str, beside: BusyPeer) -> str:
-    """What is told of it; with the name of this node and that of the other one."""
+    """Returns the message about an idle node beside a busy peer."""
     return (
         f"{name} has been idle for {show_seconds(round(beside.seconds))} "
         f"beside {beside.shared} queued tasks of {other}, some of which it could run; it asks again"

@@ -1,6 +1,7 @@
-"""What agents, clients and viewers say to each other. Everything may be lost and asked for again.
+"""Messages between agents, clients and viewers. Each of them may be lost, and is then sent again.
 
-Who may say what follows from the role of the sender's key (`MAY_ASK`); what an agent does with it is in `agent`.
+`MAY_ASK` lists what each role may send; the role follows from the sender's key. The agent that handles the messages is
+in `shoal.cluster.agent.agent`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from shoal.core.store.directory import NodeInfo
 
 
 class PeerSchedulerMessage(msgspec.Struct, frozen=True, tag=True):
-    """A broker to another."""
+    """A message from one peer scheduler to another."""
 
     run: str
     sender: int
@@ -30,31 +31,31 @@ class PeerSchedulerMessage(msgspec.Struct, frozen=True, tag=True):
 
 
 class PieceReceivedReply(msgspec.Struct, frozen=True, tag=True):
-    """To the owner of tasks that were on their way from a node which is lost: it claims those it has not got."""
+    """To the owner of tasks that were in transfer from a lost node: it claims those that it has not received."""
 
     run: str
     tickets: list[ReadyTask]
 
 
 class PeersChangedEvent(msgspec.Struct, frozen=True, tag=True):
-    """There are tasks that nobody has; whoever hears this may take them."""
+    """The store has tasks without an owner; any agent may take them."""
 
     run: str
 
 
 class TasksUnwantedEvent(msgspec.Struct, frozen=True, tag=True):
-    """Tasks were cancelled that some broker has."""
+    """Tasks were cancelled that a scheduler may have."""
 
     run: str
     tasks: list[int]
 
 
 class RunsChangedEvent(msgspec.Struct, frozen=True, tag=True):
-    """There is another run, or one less: worth a look before the next beat."""
+    """The list of runs has changed: agents read it before their next heartbeat."""
 
 
 class StoreRequest(msgspec.Struct, frozen=True, tag=True):
-    """A request to the store that the head holds."""
+    """A request to the store that the head serves."""
 
     request: bytes
 
@@ -67,7 +68,7 @@ class StoreReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class SubmissionPiece(msgspec.Struct, frozen=True, tag=True):
-    """A part of a run that is being brought: a column of its work, or what its tasks do."""
+    """A part of a run that is being submitted: of a column of its work, or of its task specifications."""
 
     run: str
     name: str
@@ -76,7 +77,7 @@ class SubmissionPiece(msgspec.Struct, frozen=True, tag=True):
 
 
 class SourcePart(msgspec.Struct, frozen=True, tag=True):
-    """A part of a file that no task makes, for the head to keep; with size and checksum of the whole."""
+    """A part of an input file, for the head to keep, with size and checksum of the whole file."""
 
     run: str
     file: int
@@ -88,14 +89,14 @@ class SourcePart(msgspec.Struct, frozen=True, tag=True):
 
 
 class FilesRequest(msgspec.Struct, frozen=True, tag=True):
-    """Where are these files of a run?"""
+    """Requests the locations of files of a run."""
 
     run: str
     files: list[int]
 
 
 class StagedFileFacts(msgspec.Struct, frozen=True):
-    """A version of a file, and the data addresses of those who have it; nothing: it does not exist."""
+    """A version of a file, and the data addresses of the nodes that have it; empty: it does not exist."""
 
     made: bytes = b""
     places: list[str] = []
@@ -104,41 +105,42 @@ class StagedFileFacts(msgspec.Struct, frozen=True):
 class FilesReply(msgspec.Struct, frozen=True, tag=True):
     files: list[StagedFileFacts]
     token: bytes
-    """The token of the listeners at those addresses."""
+    """The token of the data listeners at those addresses."""
     encrypted: bool
 
 
 class SubmitCommand(msgspec.Struct, frozen=True, tag=True):
-    """All pieces have been sent: begin."""
+    """All pieces have been sent: the run begins."""
 
     run: str
     about: bytes
 
 
 class CancelCommand(msgspec.Struct, frozen=True, tag=True):
-    """These tasks are not wanted any more, nor what needs them; none named: the whole run."""
+    """Cancels tasks and their descendants; an empty list means the whole run."""
 
     run: str
     tasks: list[int]
 
 
 class ForgetCommand(msgspec.Struct, frozen=True, tag=True):
-    """All is known of the run that its client wants to know."""
+    """The client has recorded everything of the run; the cluster may forget it."""
 
     run: str
 
 
 class StopCommand(msgspec.Struct, frozen=True, tag=True):
-    """This agent is to end; tasks that run may finish unless it is to end at once."""
+    """Stops this agent. Running tasks may finish, unless `at_once` is set."""
 
     at_once: bool = False
 
 
-# ---- from anybody --------------------------------------------------------------------------------------------------
+# ---- from any role
+# -------------------------------------------------------------------------------------------------
 
 
 class LogRequest(msgspec.Struct, frozen=True, tag=True):
-    """What has become known of a run since the entry of this number?"""
+    """Requests the entries of a run's log from number `start` on."""
 
     run: str
     start: int
@@ -149,65 +151,65 @@ class LogReply(msgspec.Struct, frozen=True, tag=True):
     entries: list[bytes]
     left: int
     state: str
-    """`waiting`, `active`, `ended`, or `unknown`: the cluster has not got the run, or not any more."""
+    """`waiting`, `active`, `ended`, or `unknown`: the cluster does not have the run."""
     running: int = 0
-    """Tasks that run on the agent that answers."""
+    """Number of tasks that run on the agent that replies."""
 
 
 class TaskRequest(msgspec.Struct, frozen=True, tag=True):
-    """Why is a task where it is?"""
+    """Requests why a task does not run."""
 
     run: str
     task: int
 
 
 class TaskReply(msgspec.Struct, frozen=True, tag=True):
-    """What is known of it here; `address` is that of an agent that knows more."""
+    """What this agent knows of the task; `address` is that of an agent that knows more."""
 
     status: int = 0
-    """As in `shoal.core.dependencies.TaskStatus`."""
+    """A value of `shoal.core.dependencies.TaskStatus`."""
     answer: Answer | None = None
-    """Of a task that is ready."""
+    """The explanation of a ready task."""
     address: str = ""
     problem: str = ""
-    """Why nothing can be said: there is no such run, or no such task."""
+    """Why there is no answer: no such run, or no such task."""
 
 
 class TaskStatesRequest(msgspec.Struct, frozen=True, tag=True):
-    """Where do tasks stand?"""
+    """Requests the states of tasks."""
 
     run: str
     tasks: list[int]
 
 
 class TaskStatesReply(msgspec.Struct, frozen=True, tag=True):
-    """A byte for each, as in `shoal.core.dependencies.TaskStatus`; perhaps not of all."""
+    """A byte for each task, as in `shoal.core.dependencies.TaskStatus`; there may be fewer than requested."""
 
     statuses: bytes
 
 
 class RunExplainRequest(msgspec.Struct, frozen=True, tag=True):
-    """Why is a run where it is?"""
+    """Requests why a run does not progress."""
 
     run: str
 
 
 NO_RUN = "the cluster does not have this run"
-"""What is said of one that it has forgotten, or never had."""
+"""The reply about a run that the cluster has forgotten, or never had."""
 
 
 class RunExplainReply(msgspec.Struct, frozen=True, tag=True):
-    """What the books have, and of the agent's own share what runs there and what waits for what."""
+    """What the store has of the run, and what runs and waits in the agent's own share."""
 
     whole: RunAnswer
     gone: list[int] = []
-    """Nodes that have not been heard of for so long that they count as lost."""
+    """Nodes whose lease has expired."""
     first: str = ""
     """The name of another run that is served before this one."""
 
 
 class ClusterRequest(msgspec.Struct, frozen=True, tag=True):
-    """Who is there, and what is being run?"""
+    """Requests the nodes and runs of the cluster."""
 
 
 class ClusterRunFacts(msgspec.Struct, frozen=True):
@@ -217,57 +219,57 @@ class ClusterRunFacts(msgspec.Struct, frozen=True):
     tasks: int
     left: int
     ready: int = 0
-    """Tasks that could run or do."""
+    """Number of tasks that are ready or running."""
 
 
 class ClusterNodeFacts(msgspec.Struct, frozen=True, array_like=True):
-    """How a node is doing; it says so with every beat."""
+    """Status of a node; sent with every heartbeat."""
 
     running: int = 0
     shared: int = 0
     local: int = 0
     """Tasks in its two queues."""
     held: int = 0
-    """All tasks that it has: those, and what rests between two attempts."""
+    """All tasks that it has: the queued ones, and those between two attempts."""
     idle_seconds: float | None = None
-    """For how long it has had nothing to do; None: it has. Seconds, since clocks of machines differ."""
+    """For how long it has been idle; None: it is not. Seconds rather than a time, since clocks of machines differ."""
     draining: bool = False
-    """It starts nothing more: it was told to end, or its time is too short for what waits."""
+    """It starts no further tasks: it is being stopped, or its remaining time is too short for the queued tasks."""
     ahead: float = 0.0
-    """Seconds by which its clock is ahead of the cluster's, if that is worth a word."""
+    """Seconds by which its clock is ahead of the cluster's; 0 if negligible."""
     fetched: int = 0
-    """Bytes of files that it has got from others."""
+    """Bytes of files that it has fetched."""
     throttle: tuple[str, ...] = ()
-    """How many of each category it lets run, in words."""
+    """The throttle's state of each category, as text."""
     memory: str = ""
-    """Where its shared memory is to be had, `host:port`."""
+    """Address (`host:port`) of its shared memory service."""
     memory_plain: bool = False
-    """It gives it unencrypted."""
+    """The memory service is unencrypted."""
     stolen: int = 0
-    """Tasks that it has taken from others, and those that others have sent to it."""
+    """Number of tasks that it has stolen; `pushed`: number that others have pushed to it."""
     pushed: int = 0
     up_seconds: float = 0.0
-    """For how long it has been one of the cluster; another one with every beat."""
+    """Seconds since it joined; differs with every heartbeat."""
     run: str = ""
-    """What it has a share in."""
+    """The run in which it has a share."""
     places: int = 0
-    """How many of its running tasks run at this moment: of those that were handed over together, one does."""
+    """Number of occupied places: of tasks that are handed over as one bundle, one runs at a time."""
     fetching: int = 0
-    """Among those, tasks whose inputs are on their way."""
+    """Number of tasks among those whose inputs are in transfer."""
     resting: int = 0
     """Tasks that it has and that cannot start: they wait for their next attempt, or for a node that can run them."""
     cores_held: int = 0
     """As in `Resources`: 10,000 are one core."""
     memory_used: float = 0.0
-    """The share of its machine's memory that is in use."""
+    """The fraction of its machine's memory in use."""
     fetched_files: int = 0
     hits: int = 0
-    """How often a task has read a file for which nothing had to be fetched."""
+    """Number of reads by tasks that needed no transfer."""
     hit_bytes: int = 0
     doing: tuple[tuple[str, int], ...] = ()
-    """How many tasks it runs of which category, those with most first."""
+    """Running tasks by category, the largest first."""
     lasting: tuple[tuple[int, int, float], ...] = ()
-    """Attempts that it has been at for a while, the longest first: task, attempt, and for how many seconds."""
+    """Long attempts, the longest first: task, attempt, and age in seconds."""
     lanes: tuple[int, ...] = ()
     """Categories of its Shared tasks, by number, if there are not too many."""
 
@@ -276,21 +278,21 @@ class ClusterReply(msgspec.Struct, frozen=True, tag=True):
     nodes: dict[int, NodeInfo]
     runs: list[ClusterRunFacts]
     notes: dict[int, ClusterNodeFacts] = {}
-    """By node, how it is doing."""
+    """By node: its status."""
     nodes_answer: bool = False
-    """Every node answers clients as the head does, also when the head is gone."""
+    """Every node replies to clients as the head does, also while the head is down."""
 
 
 class DoneReply(msgspec.Struct, frozen=True, tag=True):
-    """It was done."""
+    """The command was carried out."""
 
 
 class RefusedReply(msgspec.Struct, frozen=True, tag=True):
-    """It was not done, and this is why."""
+    """The request was rejected, for this reason."""
 
     why: str
     anew: bool = False
-    """What was brought before is not here any more: it is to be brought from the beginning."""
+    """Pieces that were submitted before are missing: the client must submit from the beginning."""
 
 
 WireMessage: TypeAlias = (
@@ -357,14 +359,14 @@ MAY_ASK: dict[Role, frozenset[type]] = {
     Role.CLIENT: frozenset(_CLIENTS),
     Role.WORKER: frozenset(_WORKERS),
 }
-"""By role: the messages that are looked at. Answers are taken only from agents."""
+"""By role: the messages that are accepted. Replies are accepted from agents only."""
 
 
 _note = msgspec.msgpack.Decoder(ClusterNodeFacts)
 
 
 def read_note(data: bytes) -> ClusterNodeFacts:
-    """What a node said; one of another version says nothing that we understand."""
+    """Decodes the status of a node; returns an empty one if another version has written it."""
     try:
         return _note.decode(data)
     except msgspec.MsgspecError:
@@ -376,7 +378,7 @@ def make_codec() -> Codec[WireMessage]:
 
 
 class AgentClock:
-    """Seconds since the epoch that never jump."""
+    """Seconds since the epoch, from a monotonic clock."""
 
     def __init__(self) -> None:
         self.offset = time.time() - time.monotonic()
@@ -386,6 +388,6 @@ class AgentClock:
 
 
 class MessageSender(Protocol):
-    """Where messages for other agents go."""
+    """Where messages for other agents are sent."""
 
     def send(self, address: str, message: WireMessage) -> None: ...

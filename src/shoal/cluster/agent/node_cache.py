@@ -1,7 +1,7 @@
-"""The depot of one process: its cache, its data listener, and its own fetches; and the token of all data listeners.
+"""The file cache of one node, with its data listener and its fetches, and the token of all data listeners.
 
-All data listeners of a cluster have the same token, made from the secret that its agents share. Clients get it over
-the wire, viewers do not.
+All data listeners of a cluster have the same token, derived from the secret that its agents share. Clients receive it
+over the wire, viewers do not.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from shoal.errors import ShoalError
 
 
 def token_of(access: Access) -> bytes:
-    """The token of the data listeners of a cluster; only agents can make it."""
+    """Returns the token of the data listeners of a cluster; only agents can derive it."""
     _, secret = access.server_pair()
     return hmac.digest(secret, b"depot " + access.cluster.encode(), "sha256")
 
 
 def grant_at(address: str, token: bytes, encrypted: bool) -> DataGrant | None:
-    """How to get at what is behind an address, `host:port`; None if there is none."""
+    """Returns the grant for a data address `host:port`; None if it is empty."""
     host, _, port = address.rpartition(":")
     return DataGrant(host, int(port), token, encrypted) if port.isdigit() else None
 
 
 class NodeCache:
-    """What a process keeps for others, and gets from them."""
+    """The objects that a process keeps for others and fetches from them."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class NodeCache:
         self._server = ObjectServer(self.cache, self.listener)
         self.address = self.listener.address
         self._partial: dict[str, tuple[str, float]] = {}
-        """Where objects are written that are being brought, and when the last part came."""
+        """Objects that are being uploaded: their file, and when the last part arrived."""
         self.origin_address = ""
-        """Where the files are that clients have brought."""
+        """Data address of the head, which keeps the clients' input files."""
 
     @property
     def token(self) -> bytes:
@@ -66,14 +66,14 @@ class NodeCache:
         return self.listener.encrypted
 
     def take(self, name: str, at: int, data: bytes, size: int, checksum: int, executable: bool) -> None:
-        """A part of an object that somebody brings; parts come in order, and what came before may come again."""
+        """Takes a part of an uploaded object. Parts come in order; a part that came before may come again."""
         if self.cache.has(name):
             return
         path, _ = self._partial.get(name, ("", 0.0))
         if not path and at == 0:
             path = self.cache.begin(name, size)
         if not path:
-            raise IncompleteError(f"a part of {name} is missing", remedy="bring it again")
+            raise IncompleteError(f"a part of {name} is missing", remedy="send it again")
         self._partial[name] = (path, time.monotonic())
         with open(path, "wb" if at == 0 else "r+b") as file:
             file.seek(at)
@@ -88,7 +88,7 @@ class NodeCache:
                 del self._partial[name]
 
     def keep_only(self, runs: Collection[str], patience: float = PATIENCE) -> None:
-        """What belongs to other runs is of no use to anybody any more, and parts that nobody goes on bringing."""
+        """Drops objects of other runs, and uploads that do not continue."""
         for name in self.cache.names():
             if name.partition("/")[0] not in runs:
                 self.cache.drop(name)

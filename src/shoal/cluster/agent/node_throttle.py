@@ -1,7 +1,9 @@
-"""The throttle of one node's share in a run: at work like that of a single machine, with what it says in the run's log.
+"""The throttle of one node's share in a run: limits concurrent tasks as on a single machine, and writes to the run's
+log.
 
-What nodes of the same size have learned lies in the run's books, so that one that comes later begins with it. Memory
-is not sized on a cluster: so many tasks of a category run that the largest seen would fit as often.
+Usage profiles measured by nodes of the same size are kept in the run's store, so that a node that joins later starts
+with them. Memory is not sized on a cluster: a category gets so many concurrent tasks that all would fit with the
+largest memory seen.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from shoal.ledger.records import ThrottleDecided
 
 LOOK_SECONDS = 0.1
 SHARE_SECONDS = 20.0
-"""So often what was learned is put into the books."""
+"""Seconds between two writes of the profiles to the store."""
 SAID = "throttle"
-"""The verdict of an entry of the log that carries what the throttle said."""
+"""The verdict of a log entry that carries a throttle decision."""
 
 _profiles = msgspec.msgpack.Decoder(dict[str, UsageProfile])
 _record = msgspec.msgpack.Decoder(ThrottleDecided)
 
 
 class NodeThrottle:
-    """A throttle that speaks through the books of a run."""
+    """The throttle of one node, with profiles and decisions in the store of the run."""
 
     def __init__(
         self, about: RunDescription, broker: Scheduler, node: Resources, store: Store, name: str, now: float
@@ -56,15 +58,15 @@ class NodeThrottle:
         self.throttling.ended(now, results)
 
     def weigh(self, task: int, memory: int) -> None:
-        """An attempt at a task has used so many bytes of memory."""
+        """Takes the memory in bytes that an attempt at a task has used."""
         self.throttling.weigh(task, memory)
 
     def due(self) -> float | None:
-        """When it looks again; None if it never does."""
+        """When `look` is due; None if never."""
         return self._next_look if self.learns else None
 
     def look(self, now: float) -> CapsChanged | None:
-        """What the broker is to be told, if anything."""
+        """Returns new caps for the scheduler, if they have changed."""
         if not self.learns or now < self._next_look:
             return None
         self._next_look = now + LOOK_SECONDS
@@ -84,7 +86,7 @@ class NodeThrottle:
         self._store.put_piece(self._piece, encode(known))
 
     def words(self) -> tuple[str, ...]:
-        """How each category stands here, for those who look at the cluster."""
+        """Describes the state of each category, for viewers of the cluster."""
         found = []
         for told in self.throttling.controller.standing():
             verdict = told.verdict
@@ -98,5 +100,5 @@ class NodeThrottle:
 
 
 def record_of(entry: LogEntry) -> ThrottleDecided:
-    """What the throttle of a node said, from the log."""
+    """Decodes a throttle decision from a log entry."""
     return _record.decode(entry.output)

@@ -1,6 +1,6 @@
-"""The desk of an agent: what clients and viewers ask for, answered from the books of the cluster.
+"""Handles requests of clients and viewers on an agent, with replies from the cluster's run stores.
 
-Every agent has one, and so has the head: it does not matter which of them is asked.
+Every agent has a request handler, and so has the head: clients may ask any of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from shoal.cluster.agent.explain_source import served_first, standings, whole_run, why_by_books
+from shoal.cluster.agent.explain_source import explain_from_store, served_first, standings, whole_run
 from shoal.cluster.agent.messages import (
     MAY_ASK,
     NO_RUN,
@@ -63,60 +63,60 @@ MOST_ENTRIES = 2_000
 MOST_ENTRY_BYTES = 4 << 20
 CANCELLED_AT_ONCE = 5_000
 LOST = (GoneError, UnknownRunError)
-"""What a store raises that has not got the books of a run."""
+"""Errors of a store that does not have the run."""
 MOST_READ = 16
-"""Runs into whose books one desk looks at a time."""
+"""Maximum number of run stores that a handler keeps open."""
 
 
 class RequestHandlerOwner(Protocol):
-    """Whose desk it is."""
+    """The agent as seen by its request handler."""
 
     def hear(self, message: WireMessage) -> WireMessage | None:
-        """What another agent says."""
+        """Takes a message of another agent."""
 
     def runs_changed(self) -> None:
-        """A run was brought or forgotten."""
+        """A run was submitted or forgotten."""
 
     def unwanted(self, run: str, tasks: list[int]) -> None:
-        """Tasks were cancelled that some broker has."""
+        """Tasks were cancelled that a scheduler may have."""
 
     def running_of(self, run: str) -> int:
-        """How many tasks of a run run here."""
+        """Returns how many tasks of a run run here."""
 
     def explain(self, run: str, task: int) -> Answer | None:
-        """Why a task is where it is, if it is here."""
+        """Explains why a task does not run, if it is here."""
 
     def explain_run(self, run: str) -> RunAnswer | None:
-        """What of a run is here, and why it waits."""
+        """Explains which tasks of a run are here, and why they wait."""
 
     def leave(self, *, at_once: bool) -> None:
-        """It is to end."""
+        """Stops the agent."""
 
 
 class RequestHandler:
-    """Takes what arrives, sees to it that nobody asks for what is not theirs, and answers."""
+    """Receives messages, checks that the sender's role permits them, and replies."""
 
     def __init__(
         self,
         owner: RequestHandlerOwner,
-        post: Messenger[WireMessage],
-        books: ClusterStores,
-        depot: NodeCache,
+        messenger: Messenger[WireMessage],
+        stores: ClusterStores,
+        node_cache: NodeCache,
         *,
         keeps_sources: bool,
     ) -> None:
-        """`keeps_sources`: files that clients bring are kept in the depot, for all agents."""
-        self.owner, self.post, self.books, self.depot = owner, post, books, depot
+        """`keeps_sources`: clients' input files are kept in this node's cache, for all agents."""
+        self.owner, self.messenger, self.stores, self.node_cache = owner, messenger, stores, node_cache
         self._keeps_sources = keeps_sources
         self._submissions = Submissions()
-        self.farm: CallServer | None = None
-        """Who runs the Python calls of clients; the head has none."""
+        self.call_server: CallServer | None = None
+        """Runs the Python calls of clients; the head has none."""
         self._read: dict[str, Store] = {}
-        """Books of runs that somebody looked into, the latest last; each may be a connection."""
+        """Run stores that were opened for requests, the latest last; each may be a connection."""
 
     def serve(self, now: float) -> None:
-        """Everything that has arrived."""
-        for received in self.post.receive():
+        """Handles all messages that have arrived."""
+        for received in self.messenger.receive():
             self._take(received, now)
 
     def _take(self, received: Received[WireMessage], now: float) -> None:
@@ -125,25 +125,26 @@ class RequestHandler:
             if type(message) in may:
                 answer = self._answered(message, received.route, now)
             elif type(message) in MAY_ASK[Role.WORKER]:
-                answer = RefusedReply(f"a {received.role} may not ask for that")
+                answer = RefusedReply(f"a {received.role} may not send this request")
             else:
-                continue  # an answer to something that we have not asked
+                continue  # a reply to a request that this agent has not sent
             if answer is not None:
                 try:
-                    self.post.answer(received.route, answer)
+                    self.messenger.answer(received.route, answer)
                 except BadFrame as error:
-                    self.post.answer(received.route, RefusedReply(str(error)))
+                    self.messenger.answer(received.route, RefusedReply(str(error)))
 
     def _answered(self, message: WireMessage, route: Route, now: float) -> WireMessage | None:
         try:
-            if isinstance(message, CallsRequest) and self.farm is not None:
-                return self.farm.hear(message, route)
-            if isinstance(message, EndCallsCommand) and self.farm is not None:
-                return self.farm.end_client(message.client)
+            if isinstance(message, CallsRequest) and self.call_server is not None:
+                return self.call_server.hear(message, route)
+            if isinstance(message, EndCallsCommand) and self.call_server is not None:
+                return self.call_server.end_client(message.client)
             return self._answer(message, now)
         except (ShoalError, msgspec.MsgspecError) as error:
             return RefusedReply(str(error), isinstance(error, IncompleteError))
-        except (OSError, ValueError, LookupError, TypeError) as error:  # a full disk, or what no client of ours sends
+        # a full disk, or a message that no client of Shoal sends
+        except (OSError, ValueError, LookupError, TypeError) as error:
             return RefusedReply(f"{type(error).__name__}: {error}")
 
     def _answer(self, message: WireMessage, now: float) -> WireMessage | None:
@@ -151,10 +152,10 @@ class RequestHandler:
             case SubmissionPiece():
                 self._submissions.take(message, now)
             case SubmitCommand(run, about):
-                if self._info_of(run) is None:  # it may have been asked for twice
+                if self._info_of(run) is None:  # the request may have been sent twice
                     self._bring(run, decode_about(about))
             case SourcePart(run, file, at, data, size, checksum, executable):
-                self.depot.take(object_name(run, file, SOURCE), at, data, size, checksum, executable)
+                self.node_cache.take(object_name(run, file, SOURCE), at, data, size, checksum, executable)
             case FilesRequest(run, files):
                 return self._files(run, files)
             case LogRequest(run, start):
@@ -164,22 +165,22 @@ class RequestHandler:
             case TaskStatesRequest(run, tasks):
                 return standings(self._known(run)[0], tasks)
             case RunExplainRequest(run):
-                gone = self.books.directory.expired()
-                first = served_first(self.books.directory.runs(), run)
+                gone = self.stores.directory.expired()
+                first = served_first(self.stores.directory.runs(), run)
                 return whole_run(self._known(run)[0], lambda: self.owner.explain_run(run), gone, first)
             case CancelCommand(run, tasks):
                 self._cancel(run, tasks)
             case ForgetCommand(run):
                 self._forget(run)
             case ClusterRequest():
-                directory = self.books.directory
+                directory = self.stores.directory
                 notes = {number: read_note(note) for number, note in directory.notes().items()}
                 runs = [self._told(run) for run in directory.runs()]
-                return ClusterReply(directory.nodes(), runs, notes, self.books.outlive_head)
+                return ClusterReply(directory.nodes(), runs, notes, self.stores.outlive_head)
             case CallServersRequest():
-                return CallServersReply(self.books.directory.nodes())
+                return CallServersReply(self.stores.directory.nodes())
             case MemoryRequest():
-                return MemoryReply(memory_places(self.books.directory), self.depot.token)
+                return MemoryReply(memory_places(self.stores.directory), self.node_cache.token)
             case StopCommand(at_once):
                 self.owner.leave(at_once=at_once)
             case _:
@@ -189,40 +190,42 @@ class RequestHandler:
     def _bring(self, run: str, about: RunDescription) -> None:
         if about.managed:
             if not self._keeps_sources:
-                raise InputError("this agent does not keep what clients bring", remedy="ask the head of the cluster")
-            about = msgspec.structs.replace(about, origin=self.depot.address)
+                raise InputError(
+                    "this agent does not keep clients' files", remedy="send them to the head of the cluster"
+                )
+            about = msgspec.structs.replace(about, origin=self.node_cache.address)
         if about.order not in ORDERS:
             raise InputError(f"there is no order {about.order!r}")
         policy_named(about.policy)
         if about.to not in (ONE, ALL):
             parse_label(about.to, "where the first tasks go")
-        self._submissions.bring(run, about, self.books, self._has_source)
-        self.books.directory.submit(run, encode(about))
+        self._submissions.bring(run, about, self.stores, self._has_source)
+        self.stores.directory.submit(run, encode(about))
         self.owner.runs_changed()
 
     def _has_source(self, run: str, file: int) -> bool:
-        return self.depot.cache.has(object_name(run, file, SOURCE))
+        return self.node_cache.cache.has(object_name(run, file, SOURCE))
 
     def _files(self, run: str, files: list[int]) -> FilesReply:
-        """Where files are, for a client that wants to have them."""
-        store, nodes = self._store_of(run), self.books.directory.nodes()
+        """Returns the locations of files, for a client that downloads them."""
+        store, nodes = self._store_of(run), self.stores.directory.nodes()
         told = []
         for file in files:
             made = store.about_of(file)
             places = [nodes[node].data for node in store.copies(file) if node in nodes]
             told.append(StagedFileFacts(made or b"", places))
-        return FilesReply(told, self.depot.token, self.depot.encrypted)
+        return FilesReply(told, self.node_cache.token, self.node_cache.encrypted)
 
     def _store_of(self, run: str) -> Store:
-        """Books to look into, apart from those of a share."""
-        store = self._read.pop(run, None) or self.books.open(run)
+        """Returns a store for reading a run, separate from that of a share."""
+        store = self._read.pop(run, None) or self.stores.open(run)
         self._read[run] = store
         if len(self._read) > MOST_READ:
             self._read.pop(next(iter(self._read))).close()
         return store
 
     def _info_of(self, run: str) -> RunInfo | None:
-        return next((each for each in self.books.directory.runs() if each.run == run), None)
+        return next((each for each in self.stores.directory.runs() if each.run == run), None)
 
     def _entries(self, run: str, start: int) -> LogReply:
         info = self._info_of(run)
@@ -230,10 +233,10 @@ class RequestHandler:
             return LogReply(start, [], 0, "unknown")
         try:
             store = self._store_of(run)
-            left = store.left  # both before the log: when nothing is left, all entries are there
+            left = store.left  # both before the log: when nothing is left, the log that is read afterwards is complete
             found = store.log(start, MOST_ENTRIES)
             if not found and not left:
-                left = store.left  # an error if the books were lost in between: then the log is not over, but gone
+                left = store.left  # raises if the store lost the run in between: then the log is not complete, but gone
         except LOST:
             self._drop(run)
             return LogReply(start, [], 0, "unknown")
@@ -250,24 +253,24 @@ class RequestHandler:
         try:
             store = self._store_of(run.run)
             return ClusterRunFacts(run.run, about.name, run.state, about.tasks, store.left, store.ready_count)
-        except LOST:  # an agent takes it off the list soon
+        except LOST:  # an agent soon removes it from the list
             self._drop(run.run)
             return ClusterRunFacts(run.run, about.name, "lost", about.tasks, about.tasks)
 
     def _known(self, run: str) -> tuple[Store, RunInfo]:
-        """The books of a run, and what is known of it; an error if there is none."""
+        """Returns the store and the state of a run; raises an error if there is none."""
         info = self._info_of(run)
         if info is None:
             raise InputError(NO_RUN)
         return self._store_of(run), info
 
     def _why(self, run: str, task: int) -> TaskReply:
-        """Why a task is where it is, as far as can be told from here."""
+        """Explains why a task does not run, as far as this agent knows."""
         store, info = self._known(run)
-        directory = self.books.directory
+        directory = self.stores.directory
         gone = directory.expired()
         nodes = {number: node for number, node in directory.nodes().items() if number not in gone}
-        return why_by_books(
+        return explain_from_store(
             store, info, nodes, task, self.owner.explain(run, task), served_first(directory.runs(), run)
         )
 
@@ -281,16 +284,16 @@ class RequestHandler:
             held += store.cancel(some)
         self.owner.unwanted(run, held)
         if not store.left:
-            self.books.directory.end(run, "cancelled")
+            self.stores.directory.end(run, "cancelled")
             self.owner.runs_changed()
 
     def end_given_up(self, run: str, name: str, why: str) -> None:
-        """Ends a run that its user has given up, whatever nodes have of it: they drop it when they see that."""
+        """Ends a run that its user has given up; nodes drop their shares when they notice."""
         try:
             self._store_of(run).note(encode(LogEntry(-1, 0, "note", "", name, message=why)))
         except LOST:
             self._drop(run)
-        self.books.directory.end(run, "cancelled")
+        self.stores.directory.end(run, "cancelled")
         self.owner.runs_changed()
 
     def _forget(self, run: str) -> None:
@@ -300,26 +303,27 @@ class RequestHandler:
                 self._store_of(run).forget()
             except LOST:
                 pass
-            self.books.directory.forget(run)
-            self.depot.keep_only([*(each.run for each in self.books.directory.runs()), *self._submissions.under_way()])
+            self.stores.directory.forget(run)
+            listed = [each.run for each in self.stores.directory.runs()]
+            self.node_cache.keep_only([*listed, *self._submissions.under_way()])
             self.owner.runs_changed()
         self._drop(run)
 
     def _drop(self, run: str) -> None:
-        """Nobody looks into these books any more."""
+        """Closes the store of a run."""
         store = self._read.pop(run, None)
         if store is not None:
             store.close()
 
 
 def batches(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """All of them, so many at a time."""
+    """Splits a sequence into slices of at most `size` items."""
     for at in range(0, len(items), size):
         yield items[at : at + size]
 
 
 def memory_places(directory: Directory) -> dict[int, MemoryNode]:
-    """By number, the nodes that have said where their shared memory is."""
+    """Returns, by node number, the memory services that nodes have reported."""
     notes = {number: read_note(note) for number, note in directory.notes().items()}
     return {
         number: MemoryNode(node.name, notes[number].memory, not notes[number].memory_plain)

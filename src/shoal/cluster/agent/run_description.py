@@ -1,7 +1,8 @@
-"""What an agent must know of a run beside its columns: where and how its tasks run, and what each of them does. Pure.
+"""Descriptions of a run for its agents: common options, task specifications in chunks, and entries of the run's log.
+Pure.
 
-Commands travel in chunks that an agent reads when it starts the first task of one, so that nobody holds a million of
-them. Results travel back as entries of the run's log.
+Task specifications travel in chunks. An agent reads a chunk when it starts the first of its tasks, so no process holds
+a million commands in memory. Results travel back as entries of the run's log.
 """
 
 from __future__ import annotations
@@ -21,61 +22,62 @@ ONE = "one"
 JOINED, LEFT = "node", "left"
 """Verdicts of entries that say since when, or until when, a node takes part."""
 CHUNK = 512
-"""Tasks whose commands travel together."""
+"""Number of task specifications per chunk."""
 KEPT_CHUNKS = 64
 
 
 class RunDescription(msgspec.Struct, frozen=True):
-    """How a run is run; the same for all its tasks."""
+    """Options of a run; the same for all its tasks."""
 
     name: str
     base: str
-    """The directory that all names are relative to, on every node."""
+    """The working directory on every node, to which all names are relative."""
     tasks: int
     order: str = DEFAULT_ORDER
     policy: str = DEFAULT_POLICY
     retry_pause: float = FIRST_DELAY
     enforced: bool = True
     managed: bool = False
-    """The nodes share no files: they fetch what tasks read from each other."""
+    """The nodes share no file system: they fetch inputs from each other."""
     origin: str = ""
-    """Data address of the head, which has what the client brought."""
+    """Data address of the head, which has the client's input files."""
     client: str = ""
-    """Who brought it, for those who look."""
+    """The submitting client, for viewers."""
     to: str = ONE
-    """Where the first tasks go: `one` node, from which others take; dealt out to `all`, or to those with a label."""
+    """Where the first tasks go: to `one` node, from which others steal; distributed over `all`, or over those with a
+    label."""
     throttle: str = "contract"
-    """What limits how many tasks run together on a node, beside what they declare."""
+    """What limits the concurrent tasks of a node besides their declared resources."""
     workflow: str = ""
-    """The workflow's file. Where nodes share files they keep there what attempts leave."""
+    """The workflow's file. With a shared file system, attempts' leftovers are kept in its `.shoal` directory."""
 
 
 class TaskSpec(msgspec.Struct, frozen=True, array_like=True):
-    """What one task does."""
+    """What one task runs."""
 
     command: str
     outputs: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
-    """What it reads, in the order of the work; only told where nodes share no files."""
+    """Inputs in the order of the work; only set where nodes share no file system."""
     value: str = ""
-    """Of a Python call, where its result goes; `command` is then the file that tells about the call."""
+    """For a Python call: the file for its result; `command` is then the file that describes the call."""
     before: bytes = b""
-    """What stays in directories among its outputs, which attempts make room for and leave again: a list of
-    `ledger.attempt_journal.OutputBefore`, one for each output. Empty: nothing does."""
+    """What remains in directories among its outputs when an attempt prepares them: a list of
+    `ledger.attempt_journal.OutputBefore`, one for each output. Empty: nothing remains."""
 
 
 Seen = tuple[int, int, bool]
-"""Of a file: size, time of its last change, and whether it is a directory; of one of these as `execution.files.trees`
-has it."""
+"""Of a file: size, modification time, and whether it is a directory; of a directory, values from
+`execution.files.trees`."""
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):
-    """One line of a run's log: how an attempt ended, and what that means for its task."""
+    """An entry of a run's log: how an attempt ended, and what follows for its task."""
 
     task: int
     attempt: int
     verdict: str
-    """`done`, `retry` or `failed` of a task; `note`, `throttle`, `node` and `left` are of none."""
+    """`done`, `retry` or `failed` for a task; `note`, `throttle`, `node` and `left` belong to no task."""
     outcome: str
     node: str
     status: int = 0
@@ -86,24 +88,24 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
     max_rss: int = 0
     message: str = ""
     output: bytes = b""
-    """What it wrote, or the end of it."""
+    """Its standard output, or the end of it."""
     usage: tuple[int, ...] = ()
     memory_limit: int = 0
     made: tuple[int, ...] = ()
-    """Bytes of each file that it made; only told where nodes share no files."""
+    """Bytes of each output file; only set where nodes share no file system."""
     course: bytes = b""
-    """What was seen of it over time, as in `TaskCourse`."""
+    """Resource usage over time, as in `TaskCourse`."""
     seen: tuple[Seen, ...] = ()
-    """Of each file that it made, as it left it; only told where nodes share files."""
+    """State of each output file as the task left it; only set with a shared file system."""
     listing: bytes = b""
-    """What it made in directories, and links among its outputs, as in `TaskEnded`."""
+    """Contents of output directories, and links among the outputs, as in `TaskEnded`."""
     resources: tuple[tuple[str, int], ...] = ()
-    """Of a node that takes part from `started` on."""
+    """Resources of a node that takes part from `started` on."""
     checksums: tuple[int, ...] = ()
-    """Of each file that it made, beside its size in `made`: what tells its version where it stays on nodes."""
+    """Checksum of each output file: identifies its version where it stays on nodes."""
 
 
-_deeds = file_names.Decoder(list[TaskSpec])
+_task_specs = file_names.Decoder(list[TaskSpec])
 _entry = file_names.Decoder(LogEntry)
 _about = file_names.Decoder(RunDescription)
 encode = file_names.encode
@@ -115,9 +117,9 @@ def chunk_name(number: int) -> str:
     return f"deeds:{number}"
 
 
-def chunks(deeds: Iterable[TaskSpec]) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of each chunk."""
-    source = iter(deeds)
+def chunks(specs: Iterable[TaskSpec]) -> Iterator[tuple[str, bytes]]:
+    """Yields name and bytes of each chunk."""
+    source = iter(specs)
     number = 0
     while chunk := list(islice(source, CHUNK)):
         yield chunk_name(number), encode(chunk)
@@ -125,7 +127,7 @@ def chunks(deeds: Iterable[TaskSpec]) -> Iterator[tuple[str, bytes]]:
 
 
 class TaskSpecs:
-    """What the tasks of a run do, read as it is needed; the chunks used last are kept."""
+    """The task specifications of a run, read on demand; the chunks used last are cached."""
 
     def __init__(self, read: Callable[[str], bytes | None]) -> None:
         self._read = read
@@ -137,8 +139,8 @@ class TaskSpecs:
         if chunk is None:
             data = self._read(chunk_name(number))
             if data is None:
-                raise RunError("what the tasks of this run do is not in the store any more")
-            chunk = _deeds.decode(data)
+                raise RunError("the store no longer has the task specifications of this run")
+            chunk = _task_specs.decode(data)
             if len(self._kept) >= KEPT_CHUNKS:
                 del self._kept[next(iter(self._kept))]
         self._kept[number] = chunk

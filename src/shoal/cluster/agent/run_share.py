@@ -1,8 +1,10 @@
-"""One node's share of a run: the driver around its member, its launcher and the run's books.
+"""One node's share of a run: connects the pure scheduler of the node to its launcher, the run's store and the other
+agents.
 
-It decides nothing: what happened is told to the member, what the member answers is done. The books are asked in the
-order in which the member caused it, and a parcel goes out only after they have recorded it. Everything that a result
-means is in the books before anything that follows from it is started.
+The share decides nothing. It passes events to the scheduler and carries out the scheduler's commands. Requests to the
+store keep the order of the commands that cause them, and tasks are sent to a peer only after the store has recorded the
+transfer. Everything that follows from a result is in the store before any of it is started: an agent that dies in
+between loses no task, and the store rejects results of attempts that were meanwhile given to another node.
 """
 
 from __future__ import annotations
@@ -90,8 +92,9 @@ from shoal.ledger.records import Usage
 _LEAST_CORES = 100
 
 
-def make_member(here: int, about: RunDescription, work: Work, capacity: Resources, roster: Roster) -> PeerScheduler:
-    """The scheduler of one node. Where nodes share no files, tasks are started one by one: each waits for its own."""
+def make_scheduler(here: int, about: RunDescription, work: Work, capacity: Resources, roster: Roster) -> PeerScheduler:
+    """Makes the scheduler of one node. Where nodes share no file system, tasks are started one by one, since each waits
+    for its own inputs."""
     rank = work.rank if any(work.rank) else ()
     columns = TaskColumns(array("i", work.category), rank, work.weight, work.upward_length)
     throttle = regime(about.throttle)
@@ -109,7 +112,8 @@ def make_member(here: int, about: RunDescription, work: Work, capacity: Resource
 
 
 def _lane(profile: Profile, throttle: Regime, *, alone: bool) -> Lane:
-    """A task that asks for nothing takes a hundredth of a core, so that not all of them start at once."""
+    """Makes the lane of a category. A task without requests occupies a hundredth of a core, so that not all of them
+    start at once."""
     request, elastic = profile.resources, throttle.limits and not profile.declares("cores")
     if elastic:
         request = request.without("cores")
@@ -121,75 +125,81 @@ def _lane(profile: Profile, throttle: Regime, *, alone: bool) -> Lane:
 
 
 DOUBT_SECONDS = 1.0
-"""How long the end of a task by SIGTERM may be that of the whole node."""
+"""Maximum seconds between the end of a task by SIGTERM and the agent's own SIGTERM, if both have the same cause."""
 DRAIN_LOOK_SECONDS = 1.0
 _TERMINATED = (signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGTERM)
 _SUSPECT = (AttemptOutcome.CRASHED.value, AttemptOutcome.FAILED.value)
 _OUTCOME, _STATUS = 3, 4
-"""Places in what the launcher tells of a task that has ended."""
+"""Indexes into the launcher's report of an ended task."""
 
 
 class NodeEnding:
-    """When the node ends, and what is thought of tasks that end with it."""
+    """The end of the node's time, and the verdict on tasks that end with the node.
+
+    A batch system that ends a node sends SIGTERM to its tasks and to the agent, in any order. A task that dies by
+    SIGTERM is therefore held back for `DOUBT_SECONDS`. If the agent gets its own signal within that time, the attempt
+    counts as lost, not as failed, so it costs no retry.
+    """
 
     def __init__(self, ends_at: float | None) -> None:
         self.ends_at = ends_at
         self.leaving = False
-        """The agent was told to end."""
-        self._doubtful: list[tuple[float, tuple[Any, ...]]] = []
+        """The agent was asked to stop."""
+        self._undecided: list[tuple[float, tuple[Any, ...]]] = []
         self._next_look = 0.0
 
     # ---- tasks that end with their node --------------------------------------------------------------------------
 
-    def sift(self, rows: Sequence[tuple[Any, ...]], now: float) -> list[tuple[Any, ...]]:
-        """Of tasks that have ended, those of which it is known how; also those of earlier ones."""
+    def take_ended(self, rows: Sequence[tuple[Any, ...]], now: float) -> list[tuple[Any, ...]]:
+        """Takes reports of ended tasks; returns those whose cause is known, among them earlier ones."""
         clear = []
         for row in rows:
             if self.leaving or row[_OUTCOME] not in _SUSPECT or row[_STATUS] not in _TERMINATED:
-                clear.append(self._excused(row))
+                clear.append(self._without_blame(row))
             else:
-                self._doubtful.append((now + DOUBT_SECONDS, row))
-        return clear + self.settled(now)
+                self._undecided.append((now + DOUBT_SECONDS, row))
+        return clear + self.take_decided(now)
 
-    def settled(self, now: float) -> list[tuple[Any, ...]]:
-        """Those of which it has become known how they ended."""
-        if not self._doubtful:
+    def take_decided(self, now: float) -> list[tuple[Any, ...]]:
+        """Returns reports whose cause has become known."""
+        if not self._undecided:
             return []
-        known = [row for until, row in self._doubtful if self.leaving or until <= now]
-        self._doubtful = [each for each in self._doubtful if not self.leaving and each[0] > now]
-        return [self._excused(row) for row in known]
+        known = [row for until, row in self._undecided if self.leaving or until <= now]
+        self._undecided = [each for each in self._undecided if not self.leaving and each[0] > now]
+        return [self._without_blame(row) for row in known]
 
-    def _excused(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _without_blame(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.leaving and row[_OUTCOME] in _SUSPECT:
             return (*row[:_OUTCOME], AttemptOutcome.LOST.value, *row[_OUTCOME + 1 :])
         return row
 
-    def doubts_until(self) -> float | None:
-        """When the first of those in doubt is settled at the latest."""
-        return self._doubtful[0][0] if self._doubtful else None
+    def decided_at(self) -> float | None:
+        """When the first doubtful report is decided at the latest."""
+        return self._undecided[0][0] if self._undecided else None
 
-    # ---- a time that is known ------------------------------------------------------------------------------------
+    # ---- known end of the node's time
+    # ------------------------------------------------------------------------------
 
     def is_due(self, now: float) -> bool:
-        """Whether it is worth looking again whether what is queued fits."""
+        """Whether to check again whether the queued tasks still fit into the remaining time."""
         if self.ends_at is None or self.leaving or now < self._next_look:
             return False
         self._next_look = now + DRAIN_LOOK_SECONDS
         return True
 
     def expected(self, broker: Scheduler) -> float | None:
-        """How long the next tasks take: those that are queued; if there are none, the longest kind there was."""
+        """Expected duration of the next tasks: the queued ones, else the longest category seen."""
         lanes = [(broker.queue.queued_in(lane), broker.lanes[lane].mean_duration) for lane in broker.queue.lanes()]
         known = [lane.mean_duration for lane in broker.lanes if lane.mean_duration is not None]
         return typical_duration(lanes) if lanes else max(known, default=None)
 
     def is_too_late(self, broker: Scheduler, now: float) -> bool:
-        """Whether what would be started now could not finish here."""
+        """Whether a task that starts now could not finish here."""
         return not can_finish(self.ends_at, now, self.expected(broker))
 
 
 def longest_time(nodes: dict[int, NodeInfo], now: float) -> float | None:
-    """Seconds that the node which stays longest is there for tasks; None: one of them has no end."""
+    """Returns the longest remaining time for tasks of any node, in seconds; None if one of them has no end."""
     ends = [node.ends_at for node in nodes.values()]
     if any(end is None for end in ends):
         return None
@@ -198,7 +208,7 @@ def longest_time(nodes: dict[int, NodeInfo], now: float) -> float | None:
 
 OUTCOMES = {outcome.value: outcome for outcome in AttemptOutcome}
 LOOK_SECONDS = 5.0
-"""Who has had nothing to do for so long asks the books whether there is something that nobody has."""
+"""Seconds of idleness after which a node asks the store for tasks without an owner."""
 
 
 class StoredRun(msgspec.Struct, frozen=True):
@@ -213,7 +223,7 @@ class StoredRun(msgspec.Struct, frozen=True):
 
 
 class RunShare:
-    """What one node does for one run."""
+    """The tasks of one run on one node."""
 
     def __init__(
         self,
@@ -221,41 +231,41 @@ class RunShare:
         here: int,
         nodes: dict[int, NodeInfo],
         spool: str,
-        post: MessageSender,
+        messenger: MessageSender,
         clock: AgentClock,
         wakeup: Wakeup,
-        depot: NodeCache | None = None,
+        node_cache: NodeCache | None = None,
     ) -> None:
-        """With a `depot` the nodes share no files. What the launcher says wakes whoever waits with `wakeup`."""
+        """With a `node_cache`, nodes share no file system. The launcher wakes the agent's loop through `wakeup`."""
         self._watch, self._unwatch = wakeup.add, wakeup.discard
         run, about, work, store = stored.identity, stored.about, stored.work, stored.store
         self.run, self.about, self.work, self.store, self.here = run, about, work, store, here
-        self.post, self.clock = post, clock
+        self.messenger, self.clock = messenger, clock
         self.nodes = nodes
         self.name = nodes[here].name
         self.mark = f"{here}.{run}"
         """Other agents of the run may be on this machine, and its client: what is ours is marked with the node."""
-        self.chores = TaskSetup(run, about, work.profiles, stored.specs)
-        self.goods = self._make_goods(depot, spool) if depot is not None else None
+        self.task_setup = TaskSetup(run, about, work.profiles, stored.specs)
+        self.task_files = self._make_task_files(node_cache, spool) if node_cache is not None else None
         self._places: dict[int, int] = {}
-        """Of tasks that wait for their inputs: in whose place they will run."""
+        """By task that waits for its inputs: the place in which it will run."""
         self._fetching: dict[int, float] = {}
-        """When they began to wait."""
+        """By task: when it began to wait for its inputs."""
         self._made: dict[int, list[tuple[int, int, bytes]]] = {}
         """By task: the files that its last attempt made."""
         self._absent: set[int] = set()
-        """Nodes that are there, but take no part in this run."""
-        self.stranded = UnplaceableTasks(work)
-        self.member = make_member(here, about, work, nodes[here].capacity(), self._roster())
+        """Nodes that are in the cluster but take no part in this run."""
+        self.unplaceable = UnplaceableTasks(work)
+        self.scheduler = make_scheduler(here, about, work, nodes[here].capacity(), self._roster())
         capacity = nodes[here].capacity()
-        self.limiting = NodeThrottle(about, self.member.broker, capacity, store, self.name, clock())
+        self.node_throttle = NodeThrottle(about, self.scheduler.broker, capacity, store, self.name, clock())
         self.alarm = Alarm()
         self.results: list[TaskResult] = []
-        """What came about while commands were done; it is told at the next turn."""
+        """Results that arose while commands were carried out; the scheduler gets them in the next turn."""
         self._ended: dict[int, LogEntry] = {}
+        """Log entries of ended attempts that the scheduler has not judged yet, by task."""
         self._courses: dict[tuple[int, int], bytes] = {}
-        """Of attempts that have ended, by task and number."""
-        """Attempts that have ended and that the broker has not judged yet."""
+        """Usage series by task and attempt."""
         self.since = ExplainCache()
         self._idle_since = clock()
         self.idle = IdleWatch()
@@ -263,13 +273,13 @@ class RunShare:
         self.ending = NodeEnding(nodes[here].ends_at)
         self._has_told_of_time = False
         self.launcher = self._make_launcher(spool, clock.offset)
-        self.limiting.throttling.exclude(self.launcher.pid)
+        self.node_throttle.throttling.exclude(self.launcher.pid)
 
     def _roster(self) -> Roster:
         capacity = {number: node.capacity() for number, node in self.nodes.items() if number not in self._absent}
         return Roster(capacity, capacity)
 
-    def _make_goods(self, depot: NodeCache, spool: str) -> TaskFiles:
+    def _make_task_files(self, node_cache: NodeCache, spool: str) -> TaskFiles:
         listed = self.store.get_piece(SOURCES)
         sources = decode_sources(listed) if listed else {}
         sandboxes = os.path.join(spool, self.mark, "tasks")
@@ -278,9 +288,11 @@ class RunShare:
             self.here,
             self.work,
             self.store,
-            NodeStorage(depot.cache, depot.fetcher, sandboxes),
+            NodeStorage(node_cache.cache, node_cache.fetcher, sandboxes),
             FileOrigins(
-                lambda node: depot.grant(self.nodes[node].data) if node in self.nodes else None, sources, depot.origin
+                lambda node: node_cache.grant(self.nodes[node].data) if node in self.nodes else None,
+                sources,
+                node_cache.origin,
             ),
             self.clock,
         )
@@ -290,44 +302,46 @@ class RunShare:
         running = os.path.join(folder, "running")
         os.makedirs(running, exist_ok=True)
         self.output = os.path.join(folder, "output")
-        os.chdir(running if self.goods else self.about.base)  # where the launcher is, tasks are
+        # The launcher's working directory is that of the tasks.
+        os.chdir(running if self.task_files else self.about.base)
         launcher = LauncherClient(self.mark)
         launcher.configure(running, self.output, os.path.join(folder, "processes"), offset)
         launcher.seating = seating_for(self.work.profiles, self.work.category.__getitem__)
-        self.chores.read_output_from(self.output)
+        self.task_setup.read_output_from(self.output)
         return launcher
 
     # ---- turns ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Takes what nobody has, to deal it out if that is wanted; if that is nothing, looks for work."""
+        """Takes tasks without an owner, to distribute them if that is requested; without any, looks for work at
+        peers."""
         resources = self.nodes[self.here].resources.amounts
         self.store.note(encode(LogEntry(-1, 0, JOINED, "", self.name, started=self.clock(), resources=resources)))
         placeable = self.store.unowned(self.here)
-        self.tell(self.limiting.begin([ticket.task for ticket in placeable.tickets]))
+        self.handle(self.node_throttle.begin([ticket.task for ticket in placeable.tickets]))
         to = "" if self.about.to == ONE else self.about.to
-        self.tell(TasksPlaced(placeable.tickets, placeable.holdings, to) if placeable.tickets else TimePassed())
+        self.handle(TasksPlaced(placeable.tickets, placeable.holdings, to) if placeable.tickets else TimePassed())
 
     def turn(self, launcher_has_news: bool) -> None:
-        """Tells the member what has happened since the last one."""
+        """Passes everything that has happened since the last turn to the scheduler."""
         now = self.clock()
-        if self.goods is not None:
-            self._take_arrivals(self.goods)
+        if self.task_files is not None:
+            self._take_arrivals(self.task_files)
         results, self.results = self.results, []
         if launcher_has_news:
             results += self._hear_launcher()
-        results += [self._process_ended(row) for row in self.ending.settled(now)]
+        results += [self._process_ended(row) for row in self.ending.take_decided(now)]
         if self.ending.is_due(now):
-            self._mind_the_time(now)
+            self._check_remaining_time(now)
         if results:
-            self.limiting.ended(now, results)
-            self.tell(TasksEnded(results, ready_follows=True))
-        caps = self.limiting.look(now)
+            self.node_throttle.ended(now, results)
+            self.handle(TasksEnded(results, ready_follows=True))
+        caps = self.node_throttle.look(now)
         if caps is not None:
-            self.tell(caps)
+            self.handle(caps)
         if self.alarm.goes_off(now):
-            self.tell(TimePassed())
-        if self.member.tiers or not self.member.idle_cores():
+            self.handle(TimePassed())
+        if self.scheduler.tiers or not self.scheduler.idle_cores():
             self._idle_since = now
         elif now - self._idle_since > LOOK_SECONDS:
             self._idle_since = now
@@ -339,42 +353,43 @@ class RunShare:
             self.place(placeable)
 
     def beside(self, now: float, notes: Callable[[], Mapping[int, ClusterNodeFacts]]) -> BusyPeer | None:
-        """A peer with tasks that could run here, where a core has been idle for long; `notes` of all nodes are costly.
+        """Returns a peer with tasks that could run here, if a core was idle for long; `notes` returns the status of all
+        nodes and is costly.
 
-        It is asked at once, whatever the member knows of it.
+        The scheduler then sends a steal request to the peer at once, whatever it knew of it before.
         """
-        member = self.member
-        rounds, others = member.rounds, member.roster.others()
-        if not self.idle.is_time(now, is_searching=rounds.is_searching(member.roster)):
+        scheduler = self.scheduler
+        rounds, others = scheduler.rounds, scheduler.roster.others()
+        if not self.idle.is_time(now, is_searching=rounds.is_searching(scheduler.roster)):
             return None
         told = {number: note for number, note in notes().items() if number in self.nodes and number != self.here}
         allowed = rounds.longest_search(others)
         found = self.idle.look(now, self.run, allowed, rounds.unable(), told, rounds.declined)
         if found is not None:
-            self.tell(PeersChanged(self._roster()))
-            self.tell(PeerMessageReceived(found.peer, WorkAvailableEvent(found.shared)))
+            self.handle(PeersChanged(self._roster()))
+            self.handle(PeerMessageReceived(found.peer, WorkAvailableEvent(found.shared)))
         return found
 
     def patience(self) -> float:
-        """Seconds until something is to be done."""
+        """Seconds until `turn` must be called again."""
         if self.results:
             return 0.0
         soonest = min(self._idle_since + LOOK_SECONDS, self.alarm.when)
-        soonest = min(soonest, self.ending.doubts_until() or soonest, self.limiting.due() or soonest)
+        soonest = min(soonest, self.ending.decided_at() or soonest, self.node_throttle.due() or soonest)
         return soonest - self.clock()
 
-    def tell(self, event: Event) -> None:
-        """The member hears of something, and what it says is done; also what follows from that."""
+    def handle(self, event: Event) -> None:
+        """Passes an event to the scheduler, carries out its commands, and repeats that with the events that follow."""
         waiting: list[Event] = [event]
         while waiting:
-            waiting += self._obey(self.member.handle(self.clock(), waiting.pop(0)))
+            waiting += self._execute(self.scheduler.handle(self.clock(), waiting.pop(0)))
 
     def place(self, placeable: ReadyBatch) -> None:
         if placeable.tickets:
-            self.tell(TasksPlaced(placeable.tickets, placeable.holdings))
+            self.handle(TasksPlaced(placeable.tickets, placeable.holdings))
 
-    def _obey(self, commands: Sequence[MemberCommand]) -> list[Event]:
-        """Does what the member says; returns what it must hear because of that."""
+    def _execute(self, commands: Sequence[MemberCommand]) -> list[Event]:
+        """Carries out commands of the scheduler; returns the events that follow from them."""
         accepted: list[tuple[int, int]] = []
         follows: list[Event] = []
         for command in commands:
@@ -398,9 +413,9 @@ class RunShare:
                 case HandBack():
                     follows += self._hand_back(command)
                 case Prefetch(task):
-                    if self.goods is not None:
-                        self.goods.fetch_ahead(task)
-        if accepted or self.member.broker.awaiting_ready:
+                    if self.task_files is not None:
+                        self.task_files.fetch_ahead(task)
+        if accepted or self.scheduler.broker.awaiting_ready:
             follows += self._complete(accepted)
         return follows
 
@@ -408,12 +423,13 @@ class RunShare:
         placeable = ReadyBatch([], [])
         if ended:
             entries = [encode(self._ended.pop(task)) for task, _ in ended]
-            made = [self._made.pop(task, []) for task, _ in ended] if self.goods is not None else ()
+            made = [self._made.pop(task, []) for task, _ in ended] if self.task_files is not None else ()
             _, placeable = self.store.complete(self.here, ended, entries, made)
         return [TasksPlaced(placeable.tickets, placeable.holdings), *self._what_is_left()]
 
     def _what_is_left(self) -> list[Event]:
-        """When there is less to do than there are cores, data does not decide any more; that is told once."""
+        """Reports once when the run has fewer ready tasks than cores: from then on data locality no longer decides
+        placement."""
         ready = self.store.seen_ready
         cores = sum(node.resources.get("cores") for node in self.nodes.values()) // FRACTION
         little = ready < cores if self._little_left else ready < cores // 2
@@ -429,7 +445,7 @@ class RunShare:
             return [TasksPlaced(placeable.tickets, placeable.holdings)] if placeable.tickets else []
         entry = self._ended.pop(task, None)
         if command.cramped is not None:
-            now, why = self.clock(), no_room_sentence(self.chores.deed(task).inputs, command.cramped)
+            now, why = self.clock(), no_room_sentence(self.task_setup.spec(task).inputs, command.cramped)
             entry = LogEntry(task, command.attempt, "failed", "failed", self.name, 127, now, now, message=why)
         if entry is None:
             entry = LogEntry(task, command.attempt, "failed", command.outcome.value, self.name)
@@ -437,23 +453,24 @@ class RunShare:
         return []
 
     def _hand_back(self, command: HandBack) -> list[Event]:
-        """This node cannot run it: the books have it, and one that can is told to look; without such a one it waits."""
+        """Returns a task that this node cannot run to the store and notifies a node that can run it; without such a
+        node the task waits here."""
         lacking = command.lacking
         if command.for_room:
             again = self.store.hand_back(command.ticket, self.here)
             ticket = again and msgspec.structs.replace(again, cramped=command.ticket.cramped)
             return [TasksPlaced([ticket])] if ticket is not None else []
-        able = [node for node in self.member.roster.able(lacking) if node != self.here] if lacking else []
+        able = [node for node in self.scheduler.roster.able(lacking) if node != self.here] if lacking else []
         if lacking is not None and not able:
-            told = self.stranded.keep(command.ticket, self._capacities())
+            told = self.unplaceable.keep(command.ticket, self._capacities())
             if told is not None:
                 self.store.note(encode(LogEntry(-1, 0, "note", "", self.name, message=told)))
         elif self.store.hand_back(command.ticket, NOBODY) is not None and able:
-            self.post.send(self.nodes[able[0]].address, PeersChangedEvent(self.run))
+            self.messenger.send(self.nodes[able[0]].address, PeersChangedEvent(self.run))
         return []
 
     def _capacities(self) -> list[Resources]:
-        """Of all nodes that take part."""
+        """Resources of all nodes that take part."""
         return [node.capacity() for number, node in self.nodes.items() if number not in self._absent]
 
     # ---- others --------------------------------------------------------------------------------------------------
@@ -462,48 +479,48 @@ class RunShare:
         if type(message) is TaskTransfer and message.tickets:
             again = self.store.moved(message.tickets, self.here, peer, message.number)
             if again.tickets:
-                self.member.parcels.settle(message.number)
-                self._absent.add(peer)  # the books count it as lost: it must not be sent the same again
+                self.scheduler.parcels.settle(message.number)
+                self._absent.add(peer)  # the store counts it as lost: nothing more may be sent to it
                 return [PeersChanged(self._roster()), TasksPlaced(again.tickets, again.holdings)]
             if self.store.recorded(self.here) < message.number:
-                return []  # we were declared lost: what we had is placed anew by others
+                return []  # this node was declared lost: other nodes have requeued its tasks
         node = self.nodes.get(peer)
         if node is not None:
-            self.post.send(node.address, PeerSchedulerMessage(self.run, self.here, message))
+            self.messenger.send(node.address, PeerSchedulerMessage(self.run, self.here, message))
         return []
 
     def hear(self, said: PeerSchedulerMessage) -> None:
-        self.tell(PeerMessageReceived(said.sender, said.message))
+        self.handle(PeerMessageReceived(said.sender, said.message))
 
     def promised(self, tickets: Sequence[ReadyTask]) -> None:
-        """What was on its way from a lost node: what has not arrived is claimed."""
+        """Takes tasks that were in transfer from a lost node: those that have not arrived are claimed in the store."""
         lacking = [ticket for ticket in tickets if not self.has(ticket.task)]
         if lacking:
             self.place(self.store.claim(self.here, lacking))
 
     def peers_changed(self, nodes: dict[int, NodeInfo]) -> None:
         self.nodes = nodes
-        self.tell(PeersChanged(self._roster()))
-        found = self.stranded.take(self._capacities())
+        self.handle(PeersChanged(self._roster()))
+        found = self.unplaceable.take(self._capacities())
         if found:
-            self.tell(TasksPlaced(found))
+            self.handle(TasksPlaced(found))
 
     def lose(self, node: int) -> None:
-        """A node's lease is over: what it had is placed anew from here."""
+        """A node's lease has expired: its tasks are requeued from here."""
         placeable, promised = self.store.lose(node, self.here)
         for owner, tickets in promised.items():
             if owner == self.here:
                 self.promised(tickets)
             elif owner in self.nodes:
-                self.post.send(self.nodes[owner].address, PieceReceivedReply(self.run, tickets))
+                self.messenger.send(self.nodes[owner].address, PieceReceivedReply(self.run, tickets))
         self.place(placeable)
 
     def cancel(self, tasks: Sequence[int]) -> None:
-        self.stranded.drop(tasks)
-        self.tell(CancelRequested(list(tasks)))
+        self.unplaceable.drop(tasks)
+        self.handle(CancelRequested(list(tasks)))
 
     def note_gone(self, name: str) -> None:
-        """Says in the log that a node takes part no more."""
+        """Writes to the log that a node no longer takes part."""
         self.store.note(encode(LogEntry(-1, 0, LEFT, "", name, ended=self.clock())))
 
     # ---- what runs -----------------------------------------------------------------------------------------------
@@ -511,71 +528,71 @@ class RunShare:
     def _start(self, command: Start) -> None:
         orders = []
         for task, attempt in zip(command.tasks, command.attempts, strict=True):
-            if self.goods is not None:
-                self._want(self.goods, task, attempt, command.place)
+            if self.task_files is not None:
+                self._want(self.task_files, task, attempt, command.place)
                 continue
-            order, obstacle = self.chores.order(task, attempt, self.work.category[task])
+            order, obstacle = self.task_setup.order(task, attempt, self.work.category[task])
             if obstacle is None:
                 orders.append(order)
             else:
                 self._could_not_start(task, attempt, obstacle)
         if orders:
             self.launcher.start(command.place, orders)
-        self._tell_notes()
+        self._log_notes()
 
-    def _tell_notes(self) -> None:
-        while self.chores.notes:
-            self.store.note(encode(LogEntry(-1, 0, "note", "", self.name, message=self.chores.notes.pop())))
+    def _log_notes(self) -> None:
+        while self.task_setup.notes:
+            self.store.note(encode(LogEntry(-1, 0, "note", "", self.name, message=self.task_setup.notes.pop())))
 
     def _could_not_start(self, task: int, attempt: int, why: str) -> None:
         now = self.clock()
         self._ended[task] = LogEntry(task, attempt, "failed", "failed", self.name, 127, now, now, message=why)
         self.results.append(TaskResult(task, attempt, AttemptOutcome.FAILED))
 
-    def _want(self, goods: TaskFiles, task: int, attempt: int, place: int) -> None:
-        """Starts a task when all that it reads is here."""
+    def _want(self, task_files: TaskFiles, task: int, attempt: int, place: int) -> None:
+        """Starts a task as soon as all its inputs are here."""
         self._places[task] = place
         self._fetching[task] = self.clock()
-        is_here = goods.want(task, attempt)
+        is_here = task_files.want(task, attempt)
         if is_here is True:
-            self._start_in_folder(goods, task, attempt)
+            self._start_in_folder(task_files, task, attempt)
         elif is_here is not False:
             self._never_began(task, attempt, is_here)
 
     def _never_began(self, task: int, attempt: int, no_room: NoRoomError | None) -> None:
-        """What it reads is not there any more, or does not fit here."""
+        """Ends an attempt whose inputs no longer exist, or do not fit on this disk."""
         outcome = AttemptOutcome.MISSING if no_room is None else AttemptOutcome.NO_ROOM
         need, room = (no_room.need, no_room.room) if no_room is not None else (0, 0)
         self.results.append(TaskResult(task, attempt, outcome, need=need, room=room))
 
-    def _start_in_folder(self, goods: TaskFiles, task: int, attempt: int) -> None:
+    def _start_in_folder(self, task_files: TaskFiles, task: int, attempt: int) -> None:
         self._fetching[task] = self.clock() - self._fetching[task]
-        folder, obstacle = goods.furnish(task, attempt, self.chores.deed(task))
+        folder, obstacle = task_files.prepare_directory(task, attempt, self.task_setup.spec(task))
         if obstacle is None:
-            order = self.chores.order_in(folder, task, attempt, self.work.category[task])
+            order = self.task_setup.order_in(folder, task, attempt, self.work.category[task])
             self.launcher.start(self._places.pop(task), [order])
-            self._tell_notes()
+            self._log_notes()
         else:
-            goods.clear(task, attempt)
+            task_files.clear(task, attempt)
             self._could_not_start(task, attempt, obstacle)
 
-    def _take_arrivals(self, goods: TaskFiles) -> None:
-        ready, failed = goods.arrived()
-        if goods.inflow.rate is not None:
-            self.member.links_measured(goods.inflow.rate)
+    def _take_arrivals(self, task_files: TaskFiles) -> None:
+        ready, failed = task_files.arrived()
+        if task_files.inflow.rate is not None:
+            self.scheduler.links_measured(task_files.inflow.rate)
         for task, attempt in ready:
-            self._start_in_folder(goods, task, attempt)
+            self._start_in_folder(task_files, task, attempt)
         for task, attempt, no_room in failed:
             self._never_began(task, attempt, no_room)
 
     def _remember_sizes(self, made: Sequence[tuple[int, int, bytes]]) -> None:
-        if self.member.gathering is not None:
+        if self.scheduler.gathering is not None:
             for file, size, _ in made:
-                self.member.gathering.made(file, size)
+                self.scheduler.gathering.made(file, size)
 
     def _kill(self, task: int, attempt: int, outcome: AttemptOutcome) -> None:
-        if self.goods is not None and self.goods.is_coming(task):
-            self.goods.forget(task)
+        if self.task_files is not None and self.task_files.is_coming(task):
+            self.task_files.forget(task)
             self.results.append(TaskResult(task, attempt, outcome))
         else:
             self.launcher.kill(task, outcome, "cancelled")
@@ -584,20 +601,20 @@ class RunShare:
         told = self.launcher.collect()
         if told is None:
             return self._replace_launcher()
-        self.since.hear(told, self.member.broker.running)
+        self.since.hear(told, self.scheduler.broker.running)
         self._courses |= {row[1:3]: row[3] for row in told if row[0] == "course"}
-        ended = self.ending.sift([row for row in told if row[0] == "ended"], self.clock())
+        ended = self.ending.take_ended([row for row in told if row[0] == "ended"], self.clock())
         return [self._process_ended(row) for row in ended]
 
     def _replace_launcher(self) -> list[TaskResult]:
         self._unwatch(self.launcher.descriptor)
         lost = self.launcher.replace()
         self._watch(self.launcher.descriptor)
-        self.limiting.throttling.exclude(self.launcher.pid)
+        self.node_throttle.throttling.exclude(self.launcher.pid)
         now = self.clock()
         for task, attempt in lost:
-            if self.goods is not None:
-                self.goods.clear(task, attempt)
+            if self.task_files is not None:
+                self.task_files.clear(task, attempt)
             self._ended[task] = LogEntry(task, attempt, "failed", "lost", self.name, 0, now, now, message="lost")
         return [TaskResult(task, attempt, AttemptOutcome.LOST) for task, attempt in lost]
 
@@ -608,23 +625,23 @@ class RunShare:
         seen: tuple[Seen, ...] = ()
         listing = b""
         if outcome is AttemptOutcome.OK:
-            if self.goods is None:
-                seen, listing, missing = self.chores.look(task)
+            if self.task_files is None:
+                seen, listing, missing = self.task_setup.look(task)
             else:
-                made, missing = self.goods.collect(task, attempt, self.chores.deed(task), ended - started)
+                made, missing = self.task_files.collect(task, attempt, self.task_setup.spec(task), ended - started)
                 self._made[task] = made
                 self._remember_sizes(made)
             if missing is not None:
                 outcome, message = AttemptOutcome.FAILED, missing
-        if self.goods is None and outcome not in (AttemptOutcome.OK, AttemptOutcome.UNBEGUN):
+        if self.task_files is None and outcome not in (AttemptOutcome.OK, AttemptOutcome.UNBEGUN):
             message = "; ".join(filter(None, (message, self._take_away(task))))
-        if self.goods is not None:
-            self.goods.clear(task, attempt)
-            self.member.placement.moved(self._fetching.pop(task, 0.0), ended - started)
-        self.limiting.weigh(task, max(max_rss, Usage(*used).tree_memory))
+        if self.task_files is not None:
+            self.task_files.clear(task, attempt)
+            self.scheduler.placement.moved(self._fetching.pop(task, 0.0), ended - started)
+        self.node_throttle.weigh(task, max(max_rss, Usage(*used).tree_memory))
         verdict = "done" if outcome is AttemptOutcome.OK else "failed"
         figures = (status, started, ended, user, system, max_rss, message)
-        output = self.chores.output_of(at, size, tail)
+        output = self.task_setup.output_of(at, size, tail)
         sizes = tuple(size for _, size, _ in made)
         self._ended[task] = LogEntry(
             *(task, attempt, verdict, outcome.value, self.name, *figures, output, tuple(used), 0, sizes),
@@ -636,45 +653,45 @@ class RunShare:
         return TaskResult(task, attempt, outcome, ended - started)
 
     def _take_away(self, task: int) -> str:
-        """Nothing half-made stays under its final name. If this node was taken for lost, what stands there may be of
-        the attempt that another one has begun."""
-        if not self.chores.has_half_made(task) or self.store.whereabouts(task)[2] != self.here:
+        """Moves half-made outputs away, so that none keeps its final name. If this node was declared lost, they may
+        belong to the attempt that another node has begun since."""
+        if not self.task_setup.has_half_made(task) or self.store.whereabouts(task)[2] != self.here:
             return ""
-        return self.chores.take_away(task)
+        return self.task_setup.take_away(task)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Starts nothing more; others may have what waits here."""
+        """Starts no further task; peers may steal what is queued here."""
         self.ending.leaving = True
-        self.tell(DrainRequested())
+        self.handle(DrainRequested())
 
-    def _mind_the_time(self, now: float) -> None:
-        """Starts nothing that could not finish before the node is taken away."""
-        broker = self.member.broker
+    def _check_remaining_time(self, now: float) -> None:
+        """Starts nothing that could not finish before the end of the node's time."""
+        broker = self.scheduler.broker
         too_late = self.ending.is_too_late(broker, now)
         if too_late != broker.draining:
-            self.tell(DrainRequested() if too_late else DrainEnded())
+            self.handle(DrainRequested() if too_late else DrainEnded())
         expected, most = self.ending.expected(broker), longest_time(self.nodes, now)
         if self._has_told_of_time or not too_late or not broker.queue or min(self.nodes) != self.here:
             return
         if expected is not None and most is not None and expected > most:
             self._has_told_of_time = True
             about = show_seconds(round(expected))
-            why = f"what waits takes about {about}, and no node is there for so long; it waits for one"
+            why = f"the queued tasks take about {about}, longer than any node remains; they wait for another node"
             self.store.note(encode(LogEntry(-1, 0, "note", "", self.name, message=why)))
 
     def has(self, task: int) -> bool:
-        return task in self.member.broker.state or task in self.stranded or task in self._ended
+        return task in self.scheduler.broker.state or task in self.unplaceable or task in self._ended
 
     def running(self) -> int:
-        return len(self.member.broker.running)
+        return len(self.scheduler.broker.running)
 
     def close(self) -> None:
-        """Ends whatever still runs here."""
+        """Kills whatever still runs here."""
         self.launcher.close()
-        self.limiting.close()
-        self.chores.close()
-        if self.goods is not None:
-            self.goods.close()
+        self.node_throttle.close()
+        self.task_setup.close()
+        if self.task_files is not None:
+            self.task_files.close()
         remove_quietly(self._folder)

@@ -1,4 +1,5 @@
-"""The books of a cluster, wherever they are: in Redis, with the head, or right here because this is the head."""
+"""Run stores of a cluster in Redis, at the head, or in this process; and submissions, which become runs in the
+store."""
 
 from __future__ import annotations
 
@@ -37,24 +38,24 @@ GREETING_SECONDS = 2.0
 
 
 class ClusterStores(Protocol):
-    """Who is there, what is being run, and the books of each run."""
+    """The directory of nodes and runs, and the store of each run."""
 
     directory: Directory
     outlive_head: bool
-    """Whether they are there without the head, so that every agent can answer clients."""
+    """Whether they are available without the head, so that every agent can reply to clients."""
 
     def bring(self, run: str, work: Work, pieces: Mapping[str, bytes], *, managed: bool) -> None:
-        """Opens the books of a new run; `managed`: they say where its files are."""
+        """Creates the store of a new run; `managed`: it records where files are."""
 
     def attach(self, run: str) -> tuple[Store, Work]:
-        """The books of a run and its work, for whoever takes a share in it."""
+        """Opens the store of a run and reads its work, for an agent that takes a share."""
 
     def open(self, run: str) -> Store:
-        """The books of a run, for whoever only looks or cancels."""
+        """Opens the store of a run, for reading or cancelling."""
 
 
 class RedisStores:
-    """In Redis or Valkey; every run has a connection of its own."""
+    """Stores in Redis or Valkey; every run has a connection of its own."""
 
     outlive_head = True
 
@@ -80,7 +81,7 @@ class RedisStores:
 
 
 class ServedStores:
-    """With the head, reached through a transport."""
+    """Stores at the head, reached through a transport."""
 
     outlive_head = False
 
@@ -102,7 +103,7 @@ class ServedStores:
 
 
 class HeadTransport:
-    """Requests to the head's store, over the wire; a head that does not answer in time is asked again by the store."""
+    """Sends requests to the head's store; the store client repeats a request without a reply."""
 
     def __init__(self, caller: Caller[WireMessage]) -> None:
         self._caller = caller
@@ -116,12 +117,12 @@ class HeadTransport:
             raise TimeoutError(str(error)) from None
         if isinstance(answer, StoreReply):
             return answer.answer
-        why = answer.why if isinstance(answer, RefusedReply) else "it answers something else"
+        why = answer.why if isinstance(answer, RefusedReply) else "unexpected reply"
         raise RunError(f"the head of the cluster refuses: {why}")
 
 
 class LocalTransport:
-    """Requests to a store in this very process."""
+    """Sends requests to a store in the same process."""
 
     def __init__(self, server: StoreServer, now: Callable[[], float]) -> None:
         self._server = server
@@ -132,10 +133,10 @@ class LocalTransport:
 
 
 def check_version(access: Access) -> None:
-    """Whether the others speak our version of the protocol: `VersionError` if not.
+    """Raises `VersionError` if the other agents use another version of the protocol.
 
-    With the head's store every agent finds out when it joins; with Redis nobody would, so somebody is asked. If nobody
-    answers now, the agents are not there, and what they speak does not matter yet.
+    With the head's store every agent detects that when it joins. With Redis none would, so an agent is asked. If none
+    replies now, no agent runs, and their version does not matter yet.
     """
     if access.store is None:
         return
@@ -148,23 +149,23 @@ def check_version(access: Access) -> None:
             pass
 
 
-def books_of(access: Access) -> ClusterStores:
-    """The books of a cluster, as its agents reach them."""
+def stores_of(access: Access) -> ClusterStores:
+    """Returns the stores of a cluster, as its agents reach them."""
     if access.store is not None:
         return RedisStores(access.store, access.cluster)
     return ServedStores(HeadTransport(Caller(access, make_codec(), role=Role.WORKER)))
 
 
 PATIENCE = 600.0
-"""Seconds after which a run that nobody finished bringing is dropped."""
+"""Seconds after which an incomplete submission is dropped."""
 MOST_BYTES = 4 << 30
-SUMMARY, DEEDS = "summary", "deeds:"
+SUMMARY, TASK_SPECS = "summary", "deeds:"
 
 _decode_summary = msgspec.msgpack.Decoder(ColumnsSummary).decode
 
 
 class IncompleteError(InputError):
-    """Something that was brought before is not here, as after a restart."""
+    """A piece that was submitted before is missing, for instance after a restart."""
 
 
 class _Arriving:
@@ -175,13 +176,13 @@ class _Arriving:
 
 
 class Submissions:
-    """What one agent has been sent of runs that are not there yet."""
+    """Pieces that one agent has received of runs that are not complete yet."""
 
     def __init__(self) -> None:
         self._arriving: dict[str, _Arriving] = {}
 
     def take(self, piece: SubmissionPiece, now: float) -> None:
-        """A piece that arrives a second time changes nothing."""
+        """Takes a piece; one that arrives a second time changes nothing."""
         for run, arriving in list(self._arriving.items()):
             if now - arriving.touched > PATIENCE:
                 del self._arriving[run]
@@ -191,7 +192,9 @@ class Submissions:
         if piece.at < len(column):
             return
         if piece.at > len(column):
-            raise IncompleteError(f"a piece of {piece.name} of the run {piece.run} is missing", remedy="bring it again")
+            raise IncompleteError(
+                f"a piece of {piece.name} of run {piece.run} is missing", remedy="submit the run again"
+            )
         arriving.bytes += len(piece.data)
         if arriving.bytes > MOST_BYTES:
             del self._arriving[piece.run]
@@ -199,47 +202,48 @@ class Submissions:
         column += piece.data
 
     def under_way(self) -> list[str]:
-        """Runs of which something has arrived."""
+        """Runs of which a piece has arrived."""
         return list(self._arriving)
 
     def bring(
-        self, run: str, about: RunDescription, books: ClusterStores, has_source: Callable[[str, int], bool]
+        self, run: str, about: RunDescription, stores: ClusterStores, has_source: Callable[[str, int], bool]
     ) -> None:
-        """Everything has arrived."""
+        """Creates the run: all pieces have arrived."""
         arriving = self._arriving.pop(run, None)
         if arriving is None:
-            raise IncompleteError(f"nothing of the run {run} has arrived", remedy="bring it again")
+            raise IncompleteError(f"nothing of the run {run} has arrived", remedy="submit it again")
         pieces = {name: bytes(column) for name, column in arriving.pieces.items()}
         work = work_of(pieces)
         if len(work) != about.tasks:
-            raise IncompleteError(f"the run {run} has arrived in parts only", remedy="bring it again")
+            raise IncompleteError(f"the run {run} has arrived in parts only", remedy="submit it again")
         what = flaw(work)
         if what is not None:
-            raise InputError(f"what was brought is not a run: {what}")
+            raise InputError(f"the submitted data is not a valid run: {what}")
         if about.managed:
             _look_for_sources(run, work, pieces, has_source)
         try:
-            books.open(run).forget()  # whoever took it before was ended before the cluster was told of it
+            # an agent that received the run before may have ended before it listed the run in the directory
+            stores.open(run).forget()
         except InputError:
-            pass  # there is none, as there should not be
-        kept = {name: data for name, data in pieces.items() if name.startswith(DEEDS) or name == SOURCES}
-        books.bring(run, work, kept, managed=about.managed)
+            pass  # there is none, as expected
+        kept = {name: data for name, data in pieces.items() if name.startswith(TASK_SPECS) or name == SOURCES}
+        stores.bring(run, work, kept, managed=about.managed)
 
 
 def _look_for_sources(run: str, work: Work, pieces: dict[str, bytes], has_source: Callable[[str, int], bool]) -> None:
-    """Every file that no task makes must have been brought, or tasks would look for it for ever."""
+    """Checks that every input file has arrived; otherwise tasks would wait for it for ever."""
     told = decode_sources(pieces.get(SOURCES, b"\x80"))
     made = set(work.outputs)
     for file in set(work.inputs) - made:
         if file not in told or not has_source(run, file):
-            raise IncompleteError("a file that no task makes has not arrived", remedy="bring it again")
+            raise IncompleteError("an input file has not arrived", remedy="submit it again")
 
 
 def work_of(pieces: dict[str, bytes]) -> Work:
-    """The work that was sent; `InputError` if it is none."""
+    """Decodes the submitted work; `InputError` if it is invalid."""
     try:
         return unpack_work(_decode_summary(pieces[SUMMARY]), pieces)
     except KeyError:
-        raise IncompleteError("the run has arrived in parts only", remedy="bring it again") from None
+        raise IncompleteError("the run has arrived in parts only", remedy="submit it again") from None
     except (ValueError, msgspec.MsgspecError) as error:
-        raise InputError(f"what was brought is not a run: {error}") from None
+        raise InputError(f"the submitted data is not a valid run: {error}") from None

@@ -1,11 +1,11 @@
-"""The files of a run on one node where nothing is shared: fetched before a task starts, kept after it has ended.
+"""Files of a run on a node without a shared file system: fetches inputs before a task starts, keeps outputs afterwards.
 
-Every attempt has a folder of its own. What it reads is linked into it from the node's cache, what it was to make is
-taken into the cache when it has ended well, and only then do the books say that it is here. Files of the workflow that
-no task makes are with the head, where the client has brought them.
+Every attempt has a directory of its own. Inputs are linked into it from the node's cache. Outputs of a successful
+attempt are moved to the cache, and only then does the store record that they are here. The client has uploaded the
+workflow's input files to the head.
 
-A version of a file is an object; its name tells run, file and the attempt that made it, so a file that had to be made
-again is another object. What the books know of it (`FileVersion`) is recorded with the result that it belongs to.
+A version of a file is an object in the cache. Its name contains run, file and attempt, so a file that was made again is
+another object. The store records the version (`FileVersion`) with the result to which it belongs.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from shoal.execution.files.trees import remove_quietly
 
 PERIOD = 0.5
 LEAST = 1 << 20
-"""Bytes; less says more about how long a request takes than about the link."""
+"""Bytes; a smaller transfer measures the latency of a request rather than the bandwidth."""
 FRESH = 0.3
-"""What a new measurement counts beside all earlier ones."""
+"""Weight of a new measurement against all earlier ones."""
 
 
 class ArrivalRate:
-    """Measures while something is on its way."""
+    """Measures the bandwidth while transfers are in progress."""
 
     def __init__(self) -> None:
         self.rate: float | None = None
-        """Bytes a second; None: not enough has come yet."""
+        """Bytes per second; None: not enough data has arrived yet."""
         self._since: float | None = None
         self._bytes = 0
 
     def begins(self, now: float) -> None:
-        """Something is on its way from now on."""
+        """A transfer begins."""
         if self._since is None:
             self._since = now
 
     def arrived(self, now: float, size: int, under_way: int) -> None:
-        """Something has come, and so many are still on their way."""
+        """`size` bytes have arrived; `under_way` transfers are still in progress."""
         if self._since is None:
             return
         self._bytes += size
@@ -64,22 +64,22 @@ class ArrivalRate:
 
 
 class ReadCounters:
-    """The readings of one run on one node."""
+    """Counts the reads of one run on one node."""
 
     def __init__(self) -> None:
         self.fetched = 0
-        """Files that came from others."""
+        """Number of files that came from other nodes."""
         self.hits = 0
         self.hit_bytes = 0
         self._new: set[str] = set()
 
     def arrived(self, name: str) -> None:
-        """A file has come from another node, or from the head."""
+        """A file has arrived from another node or from the head."""
         self.fetched += 1
         self._new.add(name)
 
     def read(self, name: str, size: int) -> None:
-        """A task that is about to start reads it."""
+        """A task that is about to start reads the file."""
         if name in self._new:
             self._new.discard(name)
         else:
@@ -88,7 +88,7 @@ class ReadCounters:
 
 
 SOURCE = 0
-"""The attempt that stands for what the client has brought."""
+"""The attempt number of files that the client has uploaded."""
 
 
 class FileVersion(msgspec.Struct, frozen=True, array_like=True):
@@ -103,25 +103,25 @@ _decode = msgspec.msgpack.Decoder(FileVersion).decode
 decode_sources = msgspec.msgpack.Decoder(dict[int, FileVersion]).decode
 encode_made = msgspec.msgpack.Encoder().encode
 SOURCES = "sources"
-"""The piece of a run that tells what the client has brought: a version for each such file."""
+"""Name of the piece of a run that lists the client's input files, with a version for each."""
 
 
 _NAMED = 3
-"""Files that a sentence names."""
+"""Maximum number of files that a message names."""
 
 
 def no_room_sentence(files: Sequence[str], cramped: Cramped) -> str:
-    """Why a task cannot run anywhere."""
+    """Returns the message about a task whose inputs fit on no node."""
     named = ", ".join(repr(file) for file in files[:_NAMED])
     more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
     return (
-        f"what it reads fits on the disk of no node: {named}{more} take {show_bytes(cramped.need)}, and the largest "
+        f"its inputs fit on the disk of no node: {named}{more} take {show_bytes(cramped.need)}, and the largest "
         f"room that a node has for them is {show_bytes(max(0, cramped.most))}"
     )
 
 
 def checksums_of(found: Sequence[tuple[int, int, bytes]]) -> tuple[int, ...]:
-    """Of each file that `TaskFiles.collect` has taken in."""
+    """Returns the checksum of each file that `TaskFiles.collect` has kept."""
     return tuple(_decode(about).checksum for _, _, about in found)
 
 
@@ -130,23 +130,23 @@ def object_name(run: str, file: int, attempt: int) -> str:
 
 
 class NoRoomError(msgspec.Struct, frozen=True):
-    """What a task reads does not fit here."""
+    """The inputs of a task do not fit on this node."""
 
     need: int
-    """Bytes of all of it."""
+    """Bytes of all inputs."""
     room: int
-    """The most that could be here for it when nothing else ran; less than `need`: it never fits."""
+    """Maximum bytes available for them when no other task runs. If less than `need`, they never fit."""
 
 
 class _Wanted(msgspec.Struct):
-    """A task whose inputs are on their way."""
+    """A task whose inputs are in transfer."""
 
     attempt: int
     missing: dict[str, int]
     """Objects that have not arrived, with their files."""
     pinned: list[str]
     need: int
-    """Bytes of all that it reads."""
+    """Bytes of all inputs."""
 
 
 class NodeStorage(msgspec.Struct, frozen=True):
@@ -187,30 +187,32 @@ class TaskFiles:
         self._sandboxes = storage.sandboxes
         self._grant_of, self._sources, self._origin = origins.grant_of, origins.sources, origins.origin
         self._wanted: dict[int, _Wanted] = {}
-        """By task."""
+        """Waiting tasks, by number."""
         self._waiting: dict[str, list[int]] = {}
-        """By object: tasks that wait for it; none if it is fetched ahead."""
+        """By object: tasks that wait for it; empty if it is fetched in advance."""
         self._files: dict[str, int] = {}
-        """By object: its file, while it is on its way."""
+        """By object in transfer: its file."""
         self._coming: dict[str, int] = {}
-        """By object: its size, likewise."""
+        """By object in transfer: its size."""
         self._pins: dict[int, list[str]] = {}
         self._here_already: dict[int, str] = {}
-        """By file: its object, if that was here when somebody looked. As long as it is, nobody makes the file anew."""
+        """By file: its object, if that was found here. As long as it is here, no node makes the file anew."""
         self._clock = clock
         self.inflow = ArrivalRate()
         self.reads = ReadCounters()
 
-    # ---- before a task -------------------------------------------------------------------------------------------
+    # ---- inputs of a task
+    # ------------------------------------------------------------------------------------------
 
     def want(self, task: int, attempt: int) -> bool | NoRoomError | None:
-        """Whether all that a task reads is here; False: it is on its way. None: something does not exist any more."""
+        """Returns True if all inputs of a task are here, False if some are in transfer, None if a file no longer
+        exists."""
         missing: dict[str, int] = {}
         lacking: dict[str, FileVersion] = {}
         pinned: list[str] = []
         for file in self._work.inputs_of(task):
             name = self._here_already.get(file)
-            if name is not None and self._cache.pin(name):  # there is no need to ask the books
+            if name is not None and self._cache.pin(name):  # no request to the store is necessary
                 pinned.append(name)
                 continue
             made = self._version(file)
@@ -224,7 +226,7 @@ class TaskFiles:
             else:
                 missing[name], lacking[name] = file, made
         if not missing:
-            self._furnished(task, pinned)
+            self._inputs_ready(task, pinned)
             return True
         absent = sum(made.size for made in lacking.values())
         need = absent + sum(self._cache.size(name) for name in pinned)
@@ -239,7 +241,7 @@ class TaskFiles:
         return False
 
     def fetch_ahead(self, task: int) -> None:
-        """It will probably start here soon."""
+        """Fetches the inputs of a task that will probably start here soon."""
         for file in self._work.inputs_of(task):
             here = self._here_already.get(file)
             made = self._version(file) if here is None or not self._cache.has(here) else None
@@ -266,8 +268,8 @@ class TaskFiles:
         self._fetcher.fetch(name, [grant for grant in found if grant is not None], made.size, made.checksum)
 
     def arrived(self) -> tuple[list[tuple[int, int]], list[tuple[int, int, NoRoomError | None]]]:
-        """Tasks with their attempts: those that can start now, and those for which something cannot be had, or has no
-        room here."""
+        """Returns tasks with their attempts: those that can start now, and those for which an input is not available or
+        has no room here."""
         ready: list[tuple[int, int]] = []
         failed: list[tuple[int, int, NoRoomError | None]] = []
         for fetched in self._fetcher.finished():
@@ -286,7 +288,8 @@ class TaskFiles:
         return ready, failed
 
     def _report_absent(self, file: int, fetched: Fetched) -> None:
-        """Nodes that the books say have a file, and that have not: if it was the last one, it is made again."""
+        """Records that nodes do not have a file that the store expects there. If the last copy is gone, the store has
+        the file made again."""
         if not any(
             trouble.cause in (FetchFailureCause.ABSENT, FetchFailureCause.CORRUPT) for trouble in fetched.troubles
         ):
@@ -318,7 +321,7 @@ class TaskFiles:
             del wanted.missing[fetched.name]
             if not wanted.missing:
                 del self._wanted[task]
-                self._furnished(task, wanted.pinned)
+                self._inputs_ready(task, wanted.pinned)
                 ready.append((task, wanted.attempt))
         else:
             is_full = any(trouble.cause is FetchFailureCause.FULL for trouble in fetched.troubles)
@@ -327,31 +330,31 @@ class TaskFiles:
             failed.append((task, wanted.attempt, no_room))
 
     def _no_room(self, wanted: _Wanted) -> NoRoomError:
-        """The disk was full before its time: somebody else uses it, or tasks that run. If none does, it stays full."""
+        """Decides whether a full disk is permanent: if no running task and no other program uses it, it stays full."""
         others = len(self._wanted) > 1 or self._pins
         here = sum(self._cache.size(name) for name in wanted.pinned)
         return NoRoomError(
             wanted.need, wanted.need if others else min(wanted.need - 1, here + self._cache.free_bytes())
         )
 
-    def _furnished(self, task: int, pinned: list[str]) -> None:
-        """All that a task reads is here, and is kept for it."""
+    def _inputs_ready(self, task: int, pinned: list[str]) -> None:
+        """All inputs of a task are here, and are pinned for it."""
         self._pins[task] = pinned
         for name in pinned:
             try:
                 self.reads.read(name, self._cache.size(name))
             except AbsentError:
-                pass  # somebody has tidied up; whoever prepares the folder says so
+                pass  # the file was deleted by another program; preparing the task's directory reports that
 
     def is_coming(self, task: int) -> bool:
         return task in self._wanted
 
     def coming(self) -> int:
-        """How many tasks wait for what they read."""
+        """Number of tasks that wait for inputs."""
         return len(self._wanted)
 
     def forget(self, task: int) -> None:
-        """It does not start after all, or has ended."""
+        """Unpins the inputs of a task that has ended, or does not start."""
         wanted = self._wanted.pop(task, None)
         if wanted is not None:
             self._unpin(wanted.pinned)
@@ -364,39 +367,40 @@ class TaskFiles:
         for name in names:
             self._cache.unpin(name)
 
-    # ---- its folder ----------------------------------------------------------------------------------------------
+    # ---- directory of an attempt
+    # -----------------------------------------------------------------------------------
 
-    def furnish(self, task: int, attempt: int, deed: TaskSpec) -> tuple[str, str | None]:
-        """A folder with everything that a task reads; or why that failed."""
+    def prepare_directory(self, task: int, attempt: int, spec: TaskSpec) -> tuple[str, str | None]:
+        """Makes a directory with all inputs of a task; also returns why that failed, or None."""
         folder = os.path.join(self._sandboxes, f"{task}.{attempt}")
         try:
             remove_quietly(folder)
             os.makedirs(folder)
-            for name, where in zip(self._pins[task], self._places(task, deed), strict=True):
+            for name, where in zip(self._pins[task], self._places(task, spec), strict=True):
                 target = os.path.join(folder, where)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 self._cache.link(name, target)
-            for where in deed.outputs:
+            for where in spec.outputs:
                 os.makedirs(os.path.dirname(os.path.join(folder, where)), exist_ok=True)
         except (OSError, ShoalError) as error:
-            return folder, f"cannot prepare its folder: {error}"
+            return folder, f"cannot prepare its directory: {error}"
         return folder, None
 
-    def _places(self, task: int, deed: TaskSpec) -> list[str]:
-        """Where what is pinned for a task belongs, in that order."""
-        where = dict(zip(self._work.inputs_of(task), deed.inputs, strict=True))
+    def _places(self, task: int, spec: TaskSpec) -> list[str]:
+        """Paths of the pinned inputs of a task, in that order."""
+        where = dict(zip(self._work.inputs_of(task), spec.inputs, strict=True))
         return [where[int(name.rsplit("/", 2)[1])] for name in self._pins[task]]
 
     def collect(
-        self, task: int, attempt: int, deed: TaskSpec, seconds: float
+        self, task: int, attempt: int, spec: TaskSpec, seconds: float
     ) -> tuple[list[tuple[int, int, bytes]], str | None]:
-        """Takes in what a task has made: file, bytes and what the books shall know of each; or what is not there."""
+        """Moves a task's outputs to the cache: file, bytes and version of each; or the reason why one is missing."""
         folder = os.path.join(self._sandboxes, f"{task}.{attempt}")
         found: list[tuple[int, int, bytes]] = []
-        for file, where in zip(self._work.outputs_of(task), deed.outputs, strict=True):
+        for file, where in zip(self._work.outputs_of(task), spec.outputs, strict=True):
             path = os.path.join(folder, where)
             if os.path.isdir(path):
-                return [], f"{where!r} is a directory, which is not passed on between nodes that share no files"
+                return [], f"{where!r} is a directory, which cannot be sent between nodes without a shared file system"
             if not os.path.lexists(path):
                 return [], f"exit status 0, but it did not make {where!r}"
             try:
@@ -407,12 +411,12 @@ class TaskFiles:
         return found, None
 
     def clear(self, task: int, attempt: int) -> None:
-        """The attempt is over: its folder goes, what it has read may be evicted."""
+        """The attempt is over: removes its directory and unpins its inputs."""
         self.forget(task)
         remove_quietly(os.path.join(self._sandboxes, f"{task}.{attempt}"))
 
     def close(self) -> None:
-        """The run is over, for this node."""
+        """Releases everything: the run is over on this node."""
         for task in [*self._wanted, *self._pins]:
             self.forget(task)
         remove_quietly(self._sandboxes)

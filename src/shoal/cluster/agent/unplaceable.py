@@ -1,7 +1,7 @@
-"""Tasks that no node of the cluster can run as it is now: whoever was to place them keeps them until one has come.
+"""Tasks that no current node of the cluster can run: the node that should place them keeps them until one joins.
 
-In the books they are this node's, so they are found again if it is lost. Whether a node can run a task is asked of its
-resources and labels; what is done with a task when it can be run is left to the share.
+The store records this node as their owner, so they are recovered if it is lost. A node can run a task if it has the
+resources and labels; what happens then is decided by the share.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from shoal.core.work import Work
 
 
 class UnplaceableTasks:
-    """What one node keeps for others that are not there yet."""
+    """The unplaceable tasks that one node keeps."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
         self._tickets: dict[int, ReadyTask] = {}
         self._told: set[int] = set()
-        """Categories of which it has been said that they wait."""
+        """Categories that were already reported."""
 
     def __contains__(self, task: int) -> bool:
         return task in self._tickets
@@ -30,7 +30,7 @@ class UnplaceableTasks:
         return len(self._tickets)
 
     def keep(self, ticket: ReadyTask, nodes: Iterable[Resources]) -> str | None:
-        """Keeps a task that none of these nodes can run; a sentence about that if it is the first of its category."""
+        """Keeps a task that none of these nodes can run; returns a message if it is the first of its category."""
         self._tickets[ticket.task] = ticket
         category = self._work.category[ticket.task]
         if category in self._told:
@@ -39,7 +39,7 @@ class UnplaceableTasks:
         return waiting_sentence(self._work.profiles[category], nodes)
 
     def take(self, nodes: Sequence[Resources]) -> list[ReadyTask]:
-        """Those that one of these nodes can run; they are not kept any more."""
+        """Removes and returns the tasks that one of these nodes can run."""
         categories = {self._work.category[task] for task in self._tickets}
         able = {at for at in categories if unmet(self._work.profiles[at].resources, nodes) is None}
         self._told -= able
@@ -49,12 +49,12 @@ class UnplaceableTasks:
         return found
 
     def drop(self, tasks: Iterable[int]) -> None:
-        """These are not wanted any more."""
+        """Drops cancelled tasks."""
         for task in tasks:
             self._tickets.pop(task, None)
 
 
 def waiting_sentence(profile: Profile, nodes: Iterable[Resources]) -> str | None:
-    """What is said of a kind of task that none of these nodes can run; the client says the same beforehand."""
+    """Returns the message about tasks that none of these nodes can run; the client shows the same before submission."""
     reason = unmet(profile.resources, nodes)
     return f"{reason}: tasks of the category {profile.category!r} wait for one" if reason else None

@@ -1,1 +1,1 @@
-"""The GSPC19 run-time system and its job servers; `shoal.runtime` is their public face."""
+"""The runtime system and the job servers of GSPC 2019; the public API is `shoal.runtime`."""

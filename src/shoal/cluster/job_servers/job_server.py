@@ -1,10 +1,10 @@
-"""Job servers: a flow, a scheduler and a run-time system put together, and driven to the end of the workflow.
+"""Job servers: run a flow with a scheduler on one or several runtime systems, and serve callbacks of its tasks.
 
-`simple` has one run-time system, `several_locations` one for each place, `with_transfer_costs` brings tasks to the
-memory that they need. Tasks may call functions that the job server registers (`shoal.runtime.call`).
+`simple` uses one runtime system, `several_locations` one per location, `with_transfer_costs` moves tasks to the memory
+ranges that they need. Tasks may call functions that the job server registers (`shoal.runtime.call`).
 
-The loop runs in the caller's thread. One other thread looks after agents that die. Stewards are used only under the
-lock of their run-time system, and what they told is handled before anything else.
+The loop runs in the caller's thread; another thread detects lost agents. A resource manager is used only under the lock
+of its runtime system, and its notifications are handled before any other event.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _TURN_SECONDS = 1.0
 
 
 class CallbackServer:
-    """Answers the tasks of one job server."""
+    """Serves the calls of tasks to one job server."""
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]], host: str) -> None:
         self._functions = dict(functions)
@@ -81,23 +81,23 @@ class CallbackServer:
         self._post: Messenger[Message] = Messenger(self._access, make_codec(), bind=f"tcp://{host}:0", sender="driver")
         self._for_tasks = narrowed(self._access.at([self._post.address]), Role.CLIENT)
         self._meetings: dict[tuple[str, int], dict[int, tuple[Route, bytes]]] = {}
-        """By task and turn: who has come, and with what."""
+        """By task and round: the ranks that have arrived, with their values."""
         self._done: deque[tuple[Route, CallbackReply]] = deque()
         self._gone: deque[str] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
-        """Of the bell."""
+        """Protects the descriptor that wakes the thread."""
         self._is_closed = False
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="shoal-driver-call")
-        self._thread = threading.Thread(target=self._run, name="shoal-driver-desk", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="shoal-driver-callbacks", daemon=True)
         self._thread.start()
 
     def driver_for(self, task: str) -> bytes:
-        """What a task needs to call here, a pickled `DriverAddress`."""
+        """Returns what a task needs to call the driver, as a pickled `DriverAddress`."""
         return pickle.dumps(DriverAddress(self._for_tasks, task), 5)
 
     def forget(self, task: str) -> None:
-        """A task is over: nobody will come to its meetings any more."""
+        """Drops the meetings of a task that has ended."""
         self._gone.append(task)
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class CallbackServer:
         self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._post.close()
-        with self._lock:  # a function that still runs must not ring a bell of somebody else with this number
+        with self._lock:  # a function that still runs must not write to a reused descriptor number
             os.close(self._bell)
             self._bell = -1
 
@@ -144,7 +144,7 @@ class CallbackServer:
             case MeetRequest():
                 self._meet(route, message)
             case CallbackReply():
-                pass  # nothing was asked
+                pass  # messages that are not requests are ignored
 
     def _meet(self, route: Route, message: MeetRequest) -> None:
         there = self._meetings.setdefault((message.task, message.turn), {})
@@ -159,7 +159,7 @@ class CallbackServer:
         try:
             self._post.answer(route, answer)
         except BadFrame as error:
-            self._post.answer(route, CallbackReply(problem=f"the answer of the driver cannot be sent: {error}"))
+            self._post.answer(route, CallbackReply(problem=f"the result of the driver cannot be sent: {error}"))
 
     # ---- other threads ---------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class CallbackServer:
         try:
             arguments, keywords = pickle.loads(message.arguments)
             return CallbackReply(dumps_by_value(function(*arguments, **keywords)))
-        except BaseException as error:  # whatever the user's function raises, even an exit, is told to the task
+        except BaseException as error:  # any error of the user's function, even an exit, is sent to the task
             return CallbackReply(problem=f"the driver's function {message.name!r} failed with {told(error)}")
 
 
@@ -183,10 +183,11 @@ Action = Callable[[], object]
 
 
 class LoopCalls:
-    """Actions for one loop. Who asks waits for the answer, unless the loop has not begun or it is the loop itself."""
+    """Actions for the thread of one loop. The caller waits for the result, unless the loop has not begun or is the
+    caller."""
 
     def __init__(self, post: Callable[[Callable[[], Event | None]], None]) -> None:
-        """`post` has something called in the thread of the loop, which is the one that opens this."""
+        """`post` has a function called in the thread of the loop, which is the thread that calls `open`."""
         self._post = post
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -194,26 +195,26 @@ class LoopCalls:
         self._waiting: dict[int, Future[None]] = {}
         self._number = 0
         self.problems: list[str] = []
-        """A sentence for each action that failed and for which nobody waited."""
+        """Messages of failed actions whose callers did not wait."""
 
     def open(self) -> None:
         """The loop begins, in this thread."""
         self._thread, self._is_over = threading.current_thread(), False
 
     def close(self) -> None:
-        """The loop has ended: nobody waits any longer."""
+        """The loop has ended: wakes all callers."""
         with self._lock:
             self._is_over = True
             waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
-            answer.set_exception(RunError("the job server ended before it came to that"))
+            answer.set_exception(RunError("the job server ended before it handled this request"))
 
     def ask(self, action: Action) -> None:
-        """Has it done; raises what it raised, if that can be waited for."""
+        """Runs an action in the loop; raises its error if the caller can wait for it."""
         waits = self._thread not in (None, threading.current_thread())
         with self._lock:
             if self._is_over:
-                raise RunError("the job server has ended and does nothing any more")
+                raise RunError("the job server has ended")
             self._number += 1
             number = self._number
             answer: Future[None] = Future()
@@ -227,7 +228,7 @@ class LoopCalls:
         error: Exception | None = None
         try:
             action()
-        except Exception as raised:  # it is the user's: whoever asked for it is told, and the loop goes on
+        except Exception as raised:  # an error of the user's action goes to its caller, and the loop continues
             error = raised
         with self._lock:
             answer = self._waiting.pop(number, None)
@@ -241,26 +242,26 @@ class LoopCalls:
 
 
 ALONE_SECONDS = 2_000_000.0
-"""A call with a time limit travels alone; those of one task must run at once and not one after the other."""
+"""A call with a time limit is not bundled, so the ranks of one task run at the same time and not one after another."""
 
 Invocation = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
 class RankSender:
-    """Sends tasks to the agents of one run-time system."""
+    """Sends tasks to the agents of one runtime system."""
 
-    def __init__(self, runtime: RuntimeSystem, desk: CallbackServer, directory: str) -> None:
-        self._runtime, self._desk, self._directory = runtime, desk, directory
+    def __init__(self, runtime: RuntimeSystem, callback_server: CallbackServer, directory: str) -> None:
+        self._runtime, self._callback_server, self._directory = runtime, callback_server, directory
         self._executors: list[Executor] = []
-        """The last one knows all agents; earlier ones have calls under way perhaps."""
+        """The last executor knows all agents; earlier ones may have calls in flight."""
         self._views: dict[tuple[object, ...], ConfiguredExecutor] = {}
         self._wrapped: dict[Callable[..., Any], Callable[..., TimedResult]] = {}
 
     def send(self, submit: SubmitTaskCommand, key: str) -> list[Future[Any]]:
-        """Begins all ranks of a task; if that cannot be done for one of them, none is begun."""
+        """Starts all ranks of a task; if that fails for one of them, none is started."""
         profile = submit.task.transition.profile
         function, arguments, keywords = invocation(submit.task, submit.way, self._directory)
-        is_command = function is run_command  # which is told its directory
+        is_command = function is run_command  # it receives its directory as an argument
         place = os.path.join(self._directory, profile.directory) if profile.directory and not is_command else None
         ranks = ranks_of(submit.grant)
         addresses = [self._runtime.address_of(node) for node in submit.grant.nodes()]
@@ -273,12 +274,12 @@ class RankSender:
             variables = dict(environment_of(rank.places, gpus=self._knows_devices(rank)))
             variables |= dict(rank.environment) | {"SHOAL_ADDRESSES": ",".join(addresses)} | dict(profile.environment)
             cpus = sorted({cpu for each in rank.places for cpu in each.cpus})
-            seat = Seat(variables, tuple(cpus), self._desk.driver_for(key), place)
+            seat = Seat(variables, tuple(cpus), self._callback_server.driver_for(key), place)
             futures.append(view.submit(wrapped, seat, arguments, keywords))
         return futures
 
     def _knows_devices(self, rank: Rank) -> bool:
-        """Whether the GPUs of this rank have names, or those which are to be hidden from it."""
+        """Whether the rank has GPUs with known names, or GPUs that must be hidden from it."""
         forest = self._runtime.steward.forest
         held = [unit for place in rank.places for path in place.units if (unit := forest.find(path)) is not None]
         if any(unit.kind == GPU or unit.total.get(GPU) for unit in held):
@@ -290,7 +291,7 @@ class RankSender:
         return bool(devices) and None not in devices
 
     def _view(self, rank: Rank, task: Task) -> ConfiguredExecutor:
-        """An executor whose calls run on the agent of this rank, with what it was granted there."""
+        """Returns an executor whose calls run on the agent of this rank, with the resources granted there."""
         node, info = self._runtime.node_of(rank.node)
         forest = self._runtime.steward.forest
         units = [forest.find(path) for place in rank.places for path in place.units]
@@ -316,21 +317,22 @@ class RankSender:
             try:
                 return self._executors[-1].with_options(**wishes)
             except InputError:
-                pass  # it was made before this agent was there
+                pass  # the executor was made before this agent joined
         self._executors.append(Executor(cluster=self._runtime.home.access))
         return self._executors[-1].with_options(**wishes)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Waits for what runs, or ends it if that is to be `at_once`."""
+        """Waits for running calls, or cancels them with `at_once`."""
         for executor in self._executors:
             if at_once:
-                executor.__exit__(KeyboardInterrupt, None, None)  # left like that, it waits for nothing
+                executor.__exit__(KeyboardInterrupt, None, None)  # left with this exception, the executor does not wait
             else:
                 executor.shutdown(cancel_futures=True)
 
 
 def invocation(task: Task, way: str, directory: str) -> Invocation:
-    """What is to be called for a task: a function of a net, one of its implementations, a command, or a graph's."""
+    """Returns what to call for a task: a function of a net, one of its implementations, a command, or a function of a
+    graph."""
     spec = task.transition
     place = os.path.join(directory, spec.profile.directory or "")
     if spec.command is not None:
@@ -339,7 +341,7 @@ def invocation(task: Task, way: str, directory: str) -> Invocation:
         return run_command, (spec.action, {}, place, spec.profile.shell), {}
     if isinstance(spec.action, Call):
         if spec.action.wants_task:
-            raise InputError(f"{spec.name!r} is a rule's function, which job servers do not run")
+            raise InputError(f"{spec.name!r} is the function of a rule, which job servers cannot run")
         return spec.action.function, spec.action.arguments, dict(spec.action.keywords)
     function = dict(spec.implementations)[way] if spec.implementations else spec.function
     assert function is not None, f"{spec.name} runs nothing"
@@ -349,15 +351,15 @@ def invocation(task: Task, way: str, directory: str) -> Invocation:
 
 
 LOOK_SECONDS = 1.0
-"""So often we ask which agents are there."""
+"""Seconds between two checks for lost agents."""
 ENDING_SECONDS = 0.02
-"""So often we ask whether cancelled calls have ended."""
+"""Seconds between two checks whether cancelled calls have ended."""
 
 Functions = Mapping[str, Callable[..., Any]]
 
 
 class _Attempt:
-    """A task under way: a call for each rank."""
+    """A running task: a call for each rank."""
 
     def __init__(self, submit: SubmitTaskCommand, futures: list[Future[Any]]) -> None:
         self.submit, self.futures = submit, futures
@@ -365,18 +367,18 @@ class _Attempt:
         self.is_ending = False
 
     def end(self) -> None:
-        """All or nothing: no rank goes on without the others."""
+        """Cancels all ranks: none continues without the others."""
         self.is_ending = True
         for future in self.futures:
             future.cancel()
 
     def is_over(self) -> bool:
-        """Whether no process of it is left; `wait` counts a cancelled call only when its worker has let go of it."""
+        """Whether all of its processes have ended; `wait` counts a cancelled call only when its worker has ended it."""
         return not wait(self.futures, timeout=0).not_done
 
 
 class JobServer:
-    """Runs one flow by one scheduler on the agents of one run-time system, or of one for each location."""
+    """Runs one flow with one scheduler on the agents of one runtime system, or of one per location."""
 
     def __init__(
         self,
@@ -386,7 +388,7 @@ class JobServer:
         functions: Functions | None = None,
         directory: str | None = None,
     ) -> None:
-        """`functions` are those that tasks may call here, by name; commands run in `directory`."""
+        """`functions`: those that tasks may call here, by name; commands run in `directory`."""
         self.flow = scheduler.flow
         self.scheduler = scheduler
         self._ending = scheduler.flow if isinstance(scheduler.flow, EndingFlow) else None
@@ -398,22 +400,22 @@ class JobServer:
         self._told: deque[ManagerEvents] = deque()
         self._attempts: dict[tuple[int, int], _Attempt] = {}
         self._senders: dict[str, RankSender] = {}
-        self._desk: CallbackServer | None = None
+        self._callback_server: CallbackServer | None = None
         self._ended = threading.Event()
         self._is_stopped = False
 
     # ---- for users -------------------------------------------------------------------------------------------------
 
     def run(self) -> Any:
-        """Until the workflow is over; what it gave. `RunError` if it gave nothing because something failed."""
+        """Runs the workflow to its end and returns its result; `RunError` if a failure left it without a result."""
         first = next(iter(self._runtimes.values()))
-        self._desk = CallbackServer(self._functions, first.own_address)
+        self._callback_server = CallbackServer(self._functions, first.own_address)
         watch = threading.Thread(target=self._watch, name="shoal-runtime-watch", daemon=True)
         has_ended = False
         self._errands.open()
         try:
             for location, runtime in self._runtimes.items():
-                self._senders[location] = RankSender(runtime, self._desk, self._directory)
+                self._senders[location] = RankSender(runtime, self._callback_server, self._directory)
                 runtime.hear(self.scheduler.run, partial(self._hear, location))
             watch.start()
             self._loop()
@@ -424,19 +426,19 @@ class JobServer:
         return self._outcome()
 
     def do(self, action: Callable[[], object]) -> None:
-        """Has something done to the flow between two events, such as putting a token; from any thread.
+        """Applies an action to the flow between two events, such as putting a token; callable from any thread.
 
-        While the server runs this waits until it is done, and raises what it raised. What was asked for before `run`
-        and cannot be done is one of the `problems`, and the rest of the workflow goes on.
+        While the server runs, this waits for the action and raises its error. An action from before `run` that fails
+        becomes one of the `problems`, and the rest of the workflow continues.
         """
         self._errands.ask(action)
 
     def stop(self) -> None:
-        """Cancels what runs and ends the loop; from any thread."""
+        """Cancels running tasks and ends the loop; callable from any thread."""
         self._inbox.put(StopEvent)
 
     def problems(self) -> list[str]:
-        """A sentence for everything that failed for good."""
+        """Messages of everything that failed permanently."""
         failed = self.flow.problems() if isinstance(self.flow, NetFlow) else list(self.scheduler.failures.values())
         return [*self._errands.problems, *failed]
 
@@ -474,7 +476,7 @@ class JobServer:
             return self.scheduler.is_idle
         if flow.is_finished and not self.scheduler.is_idle and not self._is_stopped:
             self._is_stopped = True
-            self._handle(StopEvent())  # its answer is known, whatever still runs
+            self._handle(StopEvent())  # its result is known, whatever still runs
         return self.scheduler.is_idle and (flow.is_finished or self._is_stopped)
 
     def _next_event(self) -> Event | None:
@@ -483,7 +485,7 @@ class JobServer:
             if self._attempts[key].is_over():
                 return self._conclude(key)
         is_stuck = self.scheduler.is_idle and self._ending is not None and self._ending.is_busy
-        waits = not self.scheduler.is_hungry and not is_stuck  # steps of a net go on where their bound stopped them
+        waits = not self.scheduler.is_hungry and not is_stuck  # steps of a net continue where their limit stopped them
         try:
             event = self._inbox.get(waits, ENDING_SECONDS if ending else LOOK_SECONDS)()
         except queue.Empty:
@@ -508,7 +510,7 @@ class JobServer:
         key = submit.task.id, submit.task.attempt
         try:
             futures = self._senders[submit.location].send(submit, self._name_of(key))
-        except ShoalError as error:  # this task cannot be sent, the others go on
+        except ShoalError as error:  # this task cannot be sent, the others continue
             failed = FailedEvent(*key, str(error))
             self._inbox.put(lambda: failed)
             return
@@ -520,7 +522,7 @@ class JobServer:
         return f"{self.scheduler.run}:{key[0]}:{key[1]}"
 
     def _call_ended(self, key: tuple[int, int], future: Future[Any]) -> None:
-        """In whatever thread the executor has."""
+        """Called in a thread of the executor."""
         self._inbox.put(partial(self._rank_ended, key, future))
 
     def _rank_ended(self, key: tuple[int, int], future: Future[Any]) -> Event | None:
@@ -536,8 +538,8 @@ class JobServer:
     def _conclude(self, key: tuple[int, int]) -> Event:
         """All calls of an attempt have ended."""
         attempt = self._attempts.pop(key)
-        assert self._desk is not None
-        self._desk.forget(self._name_of(key))
+        assert self._callback_server is not None
+        self._callback_server.forget(self._name_of(key))
         if attempt.problem is not None:
             if isinstance(attempt.problem, CallError) and self._is_lost(attempt):
                 return StoppedEvent(*key)
@@ -548,7 +550,7 @@ class JobServer:
         return FinishedEvent(*key, results[0].value, max(each.ended - each.started for each in results))
 
     def _is_lost(self, attempt: _Attempt) -> bool:
-        """Whether an agent of it is gone; then it is not the task that has failed."""
+        """Whether an agent of the attempt is lost; then the task itself has not failed."""
         runtime = self._runtimes[attempt.submit.location]
         runtime.look()
         return any(runtime.steward.forest.find(node) is None for node in attempt.submit.grant.nodes())
@@ -556,7 +558,7 @@ class JobServer:
     # ---- other threads ---------------------------------------------------------------------------------------------
 
     def _hear(self, location: str, happenings: Sequence[Happening]) -> None:
-        """With the lock of the run-time system held."""
+        """Called with the lock of the runtime system held."""
         self._told.append(ManagerEvents(location, tuple(happenings)))
         self._inbox.put(LookEvent)
 
@@ -575,22 +577,23 @@ class JobServer:
                 runtime.tell(runtime.steward.depart(self.scheduler.run))
             if location in self._senders:
                 self._senders[location].close(at_once=at_once)
-        assert self._desk is not None
-        self._desk.close()
+        assert self._callback_server is not None
+        self._callback_server.close()
 
 
-# ---- the document's job servers ------------------------------------------------------------------------------------
+# ---- constructors of the usual job servers
+# -------------------------------------------------------------------------
 
 
 def simple(flow: Flow, runtime: RuntimeSystem, run: str = "run", functions: Functions | None = None) -> JobServer:
-    """One run-time system; tasks may ask for several machines at once."""
+    """A job server with one runtime system; tasks may request several machines at once (co-allocation)."""
     return JobServer(scheduler_registry.co_allocation(flow, runtime.steward, run), runtime, functions=functions)
 
 
 def several_locations(
     flow: Flow, runtimes: Mapping[str, RuntimeSystem], run: str = "run", functions: Functions | None = None
 ) -> JobServer:
-    """A run-time system for each location; tasks choose theirs by the label `location=NAME`."""
+    """A job server with a runtime system per location; tasks choose theirs by the label `location=NAME`."""
     stewards = {location: runtime.steward for location, runtime in runtimes.items()}
     return JobServer(scheduler_registry.several_locations(flow, stewards, run), runtimes, functions=functions)
 
@@ -604,7 +607,8 @@ def with_transfer_costs(
     needs: Callable[[Task], Mapping[str, Sequence[Range]]] = ranges_of_arguments,
     functions: Functions | None = None,
 ) -> JobServer:
-    """Tasks go where the ranges of these allocations lie that they need, as long as there is room."""
+    """A job server that places tasks where the ranges of these allocations are that they need, as long as there is
+    room."""
     partition = {each.id: each.partition() for each in allocations}.__getitem__
     scheduler = scheduler_registry.transfer_costs(
         flow, runtime.steward, partition, run, needs=needs, resources=runtime.host_to_resource()

@@ -1,9 +1,8 @@
-"""The run-time system: agents on machines, and their resources with a steward.
+"""The runtime system: agents on machines, and a resource manager that knows the resources of these machines.
 
-`bootstrap` starts agents, `add` makes resources of one known to the steward, `host_to_resource` tells which are where.
-An agent that is no longer there is found by `look`, and what it had is taken from the steward; whoever held something
-of it is told. Starting and ending processes is left to `shoal.cluster`, using the resources to
-`shoal.cluster.job_servers.job_server`.
+`bootstrap` starts agents, `add` registers the resources of an agent with the resource manager, `host_to_resource` lists
+them by host. `look` detects lost agents, removes their resources from the manager, and notifies the holders of those
+resources. `shoal.cluster` starts and ends the processes, `shoal.cluster.job_servers.job_server` uses the resources.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from shoal.cluster.agent.messages import make_codec
 from shoal.cluster.home import MAIN, ClusterHome, GroupRecord
 from shoal.cluster.messaging.access import Access, read
 from shoal.cluster.messaging.caller import Caller
-from shoal.cluster.nodes.groups import let_go, standings_of, starter_of, told
+from shoal.cluster.nodes.groups import drain_nodes, read_cluster, standings_of, starter_of
 from shoal.cluster.nodes.machine import (
     LOOPBACK,
     host_of,
@@ -48,24 +47,24 @@ Say = Callable[[str], None]
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """How agents are started: the kind of a group of nodes, and what such a group is told."""
+    """How agents are started: the kind of a group of nodes, and its settings."""
 
     kind: str = "local"
     """`local`, `ssh` or `slurm`."""
     options: tuple[str, ...] = ()
-    """Of the batch system."""
+    """Options of the batch system."""
     agent: tuple[str, ...] = ()
-    """Further words of the agents' command line, such as `--cores=2`."""
+    """Further arguments of the agents, such as `--cores=2`."""
     labels: tuple[str, ...] = ()
-    """`KEY=VALUE` each, for all these agents."""
+    """Labels (`KEY=VALUE`) of all these agents."""
     ssh: tuple[str, ...] = ()
-    """Options for every ssh."""
+    """Options for every ssh command."""
 
 
 def start_agents(
     home: ClusterHome, hosts: int | Sequence[str], how: Strategy, *, store: str | None, say: Say
 ) -> tuple[list[str], bool]:
-    """The ids of agents that were started, and whether the cluster was started with them."""
+    """Starts agents; returns their ids, and whether the cluster was started with them."""
     started = home.read_started()
     names = [group.name for group in started.groups]
     name = MAIN if not names else next(f"rts{at}" for at in range(1, len(names) + 2) if f"rts{at}" not in names)
@@ -80,13 +79,13 @@ def start_agents(
 
 
 def _group(name: str, hosts: int | Sequence[str], how: Strategy) -> tuple[GroupRecord, int]:
-    """What is to be started, and how many."""
+    """Returns the group to start, and the number of its nodes."""
     if how.kind not in KINDS:
-        raise InputError(f"there is no strategy {how.kind!r}", remedy=f"use one of {', '.join(KINDS)}")
+        raise InputError(f"unknown strategy {how.kind!r}", remedy=f"use one of {', '.join(KINDS)}")
     group = GroupRecord(name, how.kind, list(how.options), list(how.agent), list(how.labels), list(how.ssh))
     count = hosts if isinstance(hosts, int) else len(hosts)
     if count < 1:
-        raise InputError("no agent is to be started", remedy="give at least one host")
+        raise InputError("no agent to start", remedy="give at least one host")
     if how.kind == "ssh":
         if isinstance(hosts, int):
             raise InputError("agents are started by ssh on hosts with names", remedy="give a list of hosts")
@@ -98,7 +97,8 @@ def _group(name: str, hosts: int | Sequence[str], how: Strategy) -> tuple[GroupR
 
 
 def _own_address(group: GroupRecord) -> str:
-    """Where the head listens, so that these agents reach it; a batch system tells nothing of its hosts before."""
+    """Returns the address where the head listens, so that these agents reach it; a batch system does not name its hosts
+    in advance."""
     if group.kind == "local":
         return LOOPBACK
     if group.kind == "slurm":
@@ -107,7 +107,7 @@ def _own_address(group: GroupRecord) -> str:
 
 
 def _check_reachable(home: ClusterHome, group: GroupRecord) -> None:
-    """Agents elsewhere cannot join a head that listens only on this machine."""
+    """Rejects agents on other machines if the head listens on this machine only."""
     contacts = read(home.access).contacts
     if group.kind == "local" or not contacts or not is_loopback(host_of(contacts[0])):
         return
@@ -125,7 +125,7 @@ Hear = Callable[[Sequence[Happening]], None]
 
 
 class RuntimeSystem:
-    """The agents of one cluster, and a steward for their resources. May be used from several threads."""
+    """The agents of one cluster, and a resource manager for their resources. Thread-safe."""
 
     def __init__(
         self,
@@ -135,27 +135,27 @@ class RuntimeSystem:
         store: str | None = None,
         say: Say | None = None,
     ) -> None:
-        """`cluster` is the name of one that runs, or of one that the first `bootstrap` starts.
+        """`cluster` is the name of a running cluster, or of one that the first `bootstrap` starts.
 
-        `say` is told what a person would want to know of starting agents, such as a host that cannot be reached.
+        `say` gets messages about starting agents, such as an unreachable host.
         """
         self.home = ClusterHome(cluster)
         self.steward = steward or ResourceManager()
         self.lock = threading.RLock()
-        """Whoever uses the steward holds it."""
+        """Protects the resource manager."""
         self._store = store
         self._say = say or _silent
         self._is_ours = False
         self._nodes: dict[str, NodeInfo | None] = {}
-        """By id; None as long as an agent has not been seen."""
+        """By id; None as long as an agent has not joined."""
         self._machines: dict[str, str] = {}
-        """The node of each machine that the steward knows."""
+        """The node of each machine in the resource manager."""
         self._hearing: dict[str, Hear] = {}
 
     # ---- agents ----------------------------------------------------------------------------------------------------
 
     def bootstrap(self, hosts: int | Sequence[str], strategy: str | Strategy = "local") -> list[str]:
-        """Starts an agent on each of these hosts, or so many wherever they find room; returns their ids.
+        """Starts an agent on each of these hosts, or that many agents on any host; returns their ids.
 
         A `local` agent runs on this machine, whatever the name of its host. For `ssh` a host is `NAME` or `NAME COUNT`.
         """
@@ -167,14 +167,14 @@ class RuntimeSystem:
         return found
 
     def adopt(self) -> list[str]:
-        """Takes in the agents that run already, whoever has started them; returns their ids."""
+        """Takes over agents that are already running, started by any program; returns their ids."""
         found = [name for name in self._present() if name not in self._nodes]
         with self.lock:
             self._nodes |= dict.fromkeys(found)
         return found
 
     def teardown(self, ids: Sequence[str]) -> list[str]:
-        """Ends agents when they have done what they have begun; returns those that were torn down."""
+        """Ends agents when their running calls have ended; returns those that were ended."""
         for node in ids:
             self._known(node)
             self.remove(node)
@@ -183,7 +183,7 @@ class RuntimeSystem:
             for group in started.groups:
                 going = [handle for handle in group.nodes if handle.name in ids]
                 if going:
-                    group.leaving += let_go(self.access, starter_of(self.home, group), going)
+                    group.leaving += drain_nodes(self.access, starter_of(self.home, group), going)
                     group.nodes = [handle for handle in group.nodes if handle not in going]
             self.home.write_started(started)
         with self.lock:
@@ -193,12 +193,12 @@ class RuntimeSystem:
 
     @property
     def nodes(self) -> list[str]:
-        """The ids of the agents, in the order in which they were started."""
+        """Returns the ids of the agents, in the order in which they were started."""
         with self.lock:
             return list(self._nodes)
 
     def close(self) -> None:
-        """Ends the cluster, if it was started here."""
+        """Stops the cluster, if it was started here."""
         if self._is_ours:
             self._is_ours = False
             lifecycle.stop(self.home)
@@ -217,17 +217,17 @@ class RuntimeSystem:
 
     @property
     def own_address(self) -> str:
-        """By which the agents reach this program."""
+        """The address by which the agents reach this program."""
         return own_address_for(self.access.contacts)
 
     # ---- resources -------------------------------------------------------------------------------------------------
 
     def add(self, node: str, part: MachinePart | None = None) -> dict[str, str]:
-        """Makes resources of an agent known: those that it offers, or a described part of a machine.
+        """Registers the resources of an agent: those that it offers, or a described part of a machine.
 
-        Returns the address of the agent for each resource. Waits for an agent that has not joined yet. An agent does
-        not tell which processors and GPUs it offers, so nothing is pinned there, and no GPU is named to tasks, unless
-        its parts are described or discovered.
+        Returns the address of the agent for each resource. Waits for an agent that has not joined yet. An agent reports
+        how many processors and GPUs it offers, but not which. So nothing is pinned there, and no GPU is named to tasks,
+        unless its parts are described or discovered.
         """
         info = self._joined(node)
         planted = part or part_of(node, info)
@@ -237,9 +237,10 @@ class RuntimeSystem:
             return dict.fromkeys(self._resources_of(planted.name), info.address)
 
     def discover(self, node: str) -> MachinePart:
-        """What the machine of an agent is made of, as the agent finds it; for agents that have a machine to themselves.
+        """Returns the hardware of an agent's machine, as detected by the agent; for agents that have a machine to
+        themselves.
 
-        Several agents on one machine would each take its processors for their own.
+        Several agents on one machine would each claim all of its processors.
         """
         info = self._joined(node)
         with Executor(cluster=self.home.access) as executor:
@@ -248,7 +249,7 @@ class RuntimeSystem:
         return found
 
     def remove(self, node: str, part: str | None = None) -> list[str]:
-        """Takes away the resource of this path, or all of an agent; returns what is no longer there."""
+        """Removes the resource with this path, or all of an agent; returns the removed resources."""
         self._known(node)
         with self.lock:
             machines = [name for name, home in self._machines.items() if home == node]
@@ -262,7 +263,7 @@ class RuntimeSystem:
         return [path for path in before if path not in left]
 
     def host_to_resource(self) -> dict[str, list[str]]:
-        """By name of host, as the memory layer calls it, the resources that are there."""
+        """Returns the resources by host name, as the memory layer calls it."""
         with self.lock:
             found: dict[str, list[str]] = {}
             for machine, node in self._machines.items():
@@ -272,20 +273,20 @@ class RuntimeSystem:
             return found
 
     def node_of(self, machine: str) -> tuple[str, NodeInfo]:
-        """The agent that a machine of the steward belongs to."""
+        """Returns the agent to which a machine of the resource manager belongs."""
         with self.lock:
             node = self._machines.get(machine)
             info = self._nodes.get(node) if node is not None else None
         if node is None or info is None:
-            raise InputError(f"the machine {machine!r} is not there any more")
+            raise InputError(f"the machine {machine!r} no longer exists")
         return node, info
 
     def address_of(self, machine: str) -> str:
-        """The host of an agent, by which others reach it."""
+        """Returns the host of an agent, by which others reach it."""
         return host_of(self.node_of(machine)[1].address)
 
     def hear(self, run: str, hear: Hear | None) -> None:
-        """From now on this is called with what happens to tickets of a run; None: nobody is."""
+        """Registers the listener for events on tickets of a run; None removes it."""
         with self.lock:
             if hear is None:
                 self._hearing.pop(run, None)
@@ -293,18 +294,18 @@ class RuntimeSystem:
                 self._hearing[run] = hear
 
     def tell(self, happenings: Sequence[Happening]) -> None:
-        """Passes on what a steward told somebody else."""
+        """Forwards events of the resource manager that another caller received."""
         with self.lock:
             self._tell(happenings)
 
     def look(self) -> list[str]:
-        """Takes away what agents had that are no longer there; returns their ids."""
+        """Removes the resources of lost agents; returns the agents' ids."""
         gone = self._ended_here()
         try:
             present = self._present()
             gone += [node for node, info in list(self._nodes.items()) if info is not None and node not in present]
         except InputError:
-            pass  # nobody answers: nothing may be concluded from that
+            pass  # no reply: nothing may be concluded from that
         with self.lock:
             found = [node for node in dict.fromkeys(gone) if node in self._nodes]
             for node in found:
@@ -328,20 +329,20 @@ class RuntimeSystem:
         return [each.path() for each in unit.walk()] if unit is not None else []
 
     def _present(self) -> dict[str, NodeInfo]:
-        """The agents that are there, by the names that they were started under."""
+        """Returns the current agents, by the names under which they were started."""
         with Caller(self.access, make_codec()) as caller:
-            nodes = told(caller).nodes
+            nodes = read_cluster(caller).nodes
         return {info.labels["node"]: info for info in nodes.values() if "node" in info.labels}
 
     def _ended_here(self) -> list[str]:
-        """Agents on this machine whose process has ended; the others are missed when their lease is over."""
+        """Returns agents on this machine whose process has ended; others are detected when their lease expires."""
         groups = [group for group in self.home.read_started().groups if group.kind == "local"]
         standings, _ = standings_of(self.home, groups)
         return [handle.name for handle, standing in standings.items() if standing.phase is NodePhase.ENDED]
 
     def _known(self, node: str) -> None:
         if node not in self._nodes:
-            raise InputError(f"there is no agent {node!r} here", remedy="bootstrap tells the ids of those it started")
+            raise InputError(f"there is no agent {node!r} here", remedy="use an id returned by bootstrap")
 
     def _joined(self, node: str) -> NodeInfo:
         self._known(node)
@@ -358,9 +359,9 @@ class RuntimeSystem:
 
 
 def part_of(node: str, info: NodeInfo) -> MachinePart:
-    """What an agent offers, as a machine with one socket.
+    """Returns what an agent offers, as a machine with one socket.
 
-    An agent tells how many processors and GPUs it offers, not which: they have no numbers here.
+    An agent reports how many processors and GPUs it offers, not which: they have no numbers here.
     """
     cores = max(1, info.resources.get("cores") // FRACTION)
     gpus = info.resources.get("gpus") // FRACTION
@@ -377,4 +378,4 @@ def part_of(node: str, info: NodeInfo) -> MachinePart:
 
 
 def _silent(text: str) -> None:
-    """What the cluster commands say to a person at a terminal."""
+    """Drops the messages that cluster commands print on a terminal."""

@@ -1,10 +1,9 @@
-"""Calls from a running task to the program that drives its workflow: `call` a function there, `meet` the other ranks.
+"""Calls from a running task to its driver (`call`), meetings of the ranks of a task (`meet`), and the task's place.
 
-In a task that a job server runs, `call("name", ...)` runs the function which the driver registered under that name and
-returns what it gave. `meet(value)` is for tasks on several machines: it returns the values of all ranks, in their
-order, once all have come. The connections are `shoal.cluster.job_servers.task_calls`, the driver's side is
-`shoal.cluster.job_servers.job_server`. Every worker loads this module, and few of its tasks ask anything, so the
-rest is loaded by those who do.
+In a task that a job server runs, `call("name", ...)` runs the function that the driver has registered under that name
+and returns its result. `meet(value)` is for tasks on several machines: it returns the values of all ranks, in their
+order, once all have arrived. The server side is in `shoal.cluster.job_servers.job_server`. Every worker imports this
+module but few tasks call their driver, so other modules are imported on first use.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from shoal.execution.calls.pickling import dumps_by_value
 from shoal.execution.nets.task_calls import TimedResult, placed, sendable
 from shoal.execution.processes.pinning import pinned
 
-TYPE_CHECKING = False  # what type checkers take for true; importing it would cost every start milliseconds
+TYPE_CHECKING = False  # true for type checkers; importing typing would cost every start milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 CALL_SECONDS = 300.0
-"""A driver that says nothing for so long does not answer any more."""
+"""Seconds without a message after which a driver counts as unreachable."""
 
 _lock = threading.Lock()
 _driver: bytes | None = None
@@ -43,7 +42,7 @@ _lines: DriverConnections | None = None
 
 
 def attach(driver: bytes | None) -> None:
-    """From now on this process has this driver, a pickled `Driver`; connected when something is asked."""
+    """Sets the driver of this process, a pickled `DriverAddress`; the first call connects."""
     global _driver, _lines
     with _lock:
         before = _lines
@@ -58,7 +57,7 @@ def _connected() -> DriverConnections:
         if _lines is None:
             if _driver is None:
                 raise InputError(
-                    "this process is no task of a job server, so there is no driver to call",
+                    "this process is not a task of a job server, so it has no driver",
                     remedy="call it in a task that shoal.runtime.JobServer runs",
                 )
             import pickle
@@ -68,33 +67,33 @@ def _connected() -> DriverConnections:
 
 
 def call(name: str, /, *arguments: Any, timeout: float = CALL_SECONDS, **keywords: Any) -> Any:
-    """Run a function of the driver, which registered it under this name; raises `RunError` if that failed.
+    """Runs a function that the driver has registered under this name; raises `RunError` if it failed.
 
-    Threads of a task may call at the same time; eight are heard, and the others wait for them.
+    Threads of a task may call at the same time; eight calls are in flight at most, further ones wait.
     """
     return _connected().call(name, arguments, keywords, timeout)
 
 
 def meet(value: object = None, *, timeout: float = CALL_SECONDS) -> list[Any]:
-    """Wait for all ranks of this task; what each of them brought, by rank."""
+    """Waits for all ranks of this task; returns their values, by rank."""
     rank, ranks = int(os.environ.get("SHOAL_RANK", "0")), int(os.environ.get("SHOAL_RANKS", "1"))
     return _connected().meet(value, rank, ranks, timeout)
 
 
 AT_ONCE = 8
-"""Calls of one task under way, and calls of all tasks that a driver runs at the same time."""
+"""Maximum number of calls of one task in flight, and of calls of all tasks that a driver runs at the same time."""
 
 
 class CallRequestMessage(msgspec.Struct, frozen=True, tag=True):
-    """A task wants a function of the driver to be run."""
+    """Requests a call of a function of the driver."""
 
     name: str
     arguments: bytes
-    """Pickled: positions and keywords."""
+    """Pickled positional and keyword arguments."""
 
 
 class MeetRequest(msgspec.Struct, frozen=True, tag=True):
-    """A rank of a task has come to where all meet."""
+    """A rank of a task has arrived at a meeting."""
 
     task: str
     turn: int
@@ -104,7 +103,7 @@ class MeetRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class CallbackReply(msgspec.Struct, frozen=True, tag=True):
-    """What came of it: a pickled value, or a sentence."""
+    """The result: a pickled value, or an error message."""
 
     value: bytes = b""
     problem: str = ""
@@ -118,15 +117,15 @@ def make_codec() -> Codec[Message]:
 
 
 class DriverAddress(msgspec.Struct, frozen=True):
-    """Where a task finds its driver."""
+    """The address of a task's driver."""
 
     access: Access
     task: str
-    """Tells this attempt from all others."""
+    """Identifies this attempt of the task."""
 
 
 class DriverConnections:
-    """The connections of one task to its driver: one for each thread that asks at the same time, up to a bound."""
+    """The connections of one task to its driver: one for each thread with a call in flight, up to a limit."""
 
     def __init__(self, driver: DriverAddress) -> None:
         self._driver = driver
@@ -153,8 +152,8 @@ class DriverConnections:
                 answer = caller.ask(message, timeout)
             except ShoalError as error:
                 late = time.monotonic() - began >= timeout
-                what = f"did not answer within {timeout:g} s" if late else "cannot be asked"
-                # The connection speaks of agents, which the driver is not.
+                what = f"did not reply within {timeout:g} s" if late else "is unreachable"
+                # The message speaks of an agent, which the driver is not.
                 raise RunError(f"the driver of this task {what}" + ("" if late else f": {_said(error)}")) from error
         assert isinstance(answer, CallbackReply)
         if answer.problem:
@@ -163,7 +162,7 @@ class DriverConnections:
 
     @contextmanager
     def _caller(self) -> Iterator[Caller[Message]]:
-        """A connection that nobody else uses meanwhile."""
+        """Returns a connection for exclusive use."""
         driver = self._driver
         with self._room:
             with self._lock:
@@ -180,7 +179,7 @@ class DriverConnections:
                     caller.close()
 
     def close(self) -> None:
-        """Those in use are closed by whoever uses them."""
+        """Closes idle connections; those in use are closed by their users."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -193,7 +192,7 @@ def _said(error: ShoalError) -> str:
 
 
 class Seat:
-    """Where one process of a task sits."""
+    """The place of one process of a task: environment, processors, driver and directory."""
 
     __slots__ = ("cpus", "directory", "driver", "environment")
 
@@ -204,14 +203,14 @@ class Seat:
         driver: bytes | None = None,
         directory: str | None = None,
     ) -> None:
-        """`driver` is for `shoal.cluster.job_servers.task_calls.attach`."""
+        """`driver` is for `attach`."""
         self.environment, self.cpus = environment, cpus
         self.driver, self.directory = driver, directory
 
 
 @contextmanager
 def seated(seat: Seat) -> Iterator[None]:
-    """While this lasts the process is where the task was granted its place."""
+    """Applies environment, processors, driver and directory of the task's place for the duration of a `with` block."""
     attach(seat.driver)
     try:
         with placed(seat.environment, seat.directory), pinned(seat.cpus):
@@ -221,13 +220,13 @@ def seated(seat: Seat) -> Iterator[None]:
 
 
 def granted(function: Callable[..., Any]) -> Callable[..., TimedResult]:
-    """The function as it is sent to nodes, once for all its calls; each call says where it sits."""
+    """Wraps the function for nodes, once for all its calls; each call passes its place."""
 
     def perform(seat: Seat, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> TimedResult:
         started, cpu = time.time(), time.process_time()
         with seated(seat):
             value = sendable(function(*arguments, **keywords))
-        if isinstance(value, TimedResult):  # a command, which times itself
+        if isinstance(value, TimedResult):  # a command, which measures its own times
             return value
         return TimedResult(value, started, time.time(), time.process_time() - cpu)
 

@@ -1,9 +1,9 @@
-"""Who is let in: sockets with CURVE on both sides, and the handler that libzmq asks about each caller's key.
+"""Authenticates callers: sockets with CURVE on both ends, and the ZAP handler that maps a caller's key to its role.
 
-libzmq asks over an in-process socket (ZAP, RFC 27) before a connection carries its first message. The answer names the
-caller's role, which libzmq then attaches to every message of that connection: it cannot be forged by what is said.
-pyzmq's own authenticator needs an event loop or a thread and knows no roles. This one is served from the loop of the
-post that it guards. The domain is enforced: while nobody answers, nobody gets in.
+libzmq asks the handler over an in-process socket (ZAP, RFC 27) before a connection carries its first message. The reply
+names the caller's role, which libzmq attaches to every message of that connection, so no message can forge it. pyzmq's
+own authenticator needs an event loop or a thread and knows no roles. This one runs in the loop of the messenger that it
+protects. The domain is enforced: without a reply, no connection is accepted.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _DOMAIN = b"shoal"
 _WAITING_ENVELOPES = 16
 """High-water mark of each connection, in both directions."""
 _SILENCE_SECONDS = 20
-"""A connection whose other end does not take or acknowledge anything for so long is given up. The system sees to that:
-heartbeats of libzmq 4.3.5 end the whole process when a connection is lost whose queue is full."""
+"""Seconds after which the system closes a connection whose peer acknowledges nothing. libzmq's heartbeats are not used:
+version 4.3.5 aborts the whole process when a connection is lost whose queue is full."""
 _HANDSHAKE_MS = 5_000
-"""Whoever connects and does not prove who they are is put out after so long."""
+"""Milliseconds after which a connection without a completed handshake is closed."""
 _BACKLOG = 1024
 
 
 class Authenticator:
-    """Answers libzmq's questions about keys, for all sockets of one context."""
+    """Replies to libzmq's requests about keys, for all sockets of one context."""
 
     def __init__(self, context: Context, access: Access) -> None:
         self._roles = {z85.decode(pair.public.encode()): role for role, pair in access.roles.items()}
@@ -41,7 +41,7 @@ class Authenticator:
         self.socket.bind(_PLACE)
 
     def admit(self, most: int) -> int:
-        """Answer what has been asked, `most` questions at a time; returns how many callers were turned away."""
+        """Handles at most `most` pending requests; returns how many callers were rejected."""
         turned_away = 0
         for _ in range(most):
             try:
@@ -60,7 +60,7 @@ class Authenticator:
 
 
 def server_socket(context: Context, access: Access, limit_bytes: int) -> Socket:
-    """A ROUTER that only callers with a key of this cluster get through to; not bound yet."""
+    """Makes a ROUTER socket that only callers with a key of this cluster reach; not bound yet."""
     public, secret = access.server_pair()
     socket: Socket = context.socket(zmq.ROUTER)
     _configure(socket, limit_bytes)
@@ -69,18 +69,18 @@ def server_socket(context: Context, access: Access, limit_bytes: int) -> Socket:
     socket.zap_domain = _DOMAIN
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
     socket.setsockopt(zmq.BACKLOG, _BACKLOG)
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a route that is gone, or full, is told apart
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # report a route that is gone or full
     return socket
 
 
 def client_socket(context: Context, access: Access, role: Role, limit_bytes: int) -> Socket:
-    """A DEALER that talks only to agents of this cluster; not connected yet."""
+    """Makes a DEALER socket that talks to agents of this cluster only; not connected yet."""
     public, secret = access.pair(role)
     socket: Socket = context.socket(zmq.DEALER)
     _configure(socket, limit_bytes)
     socket.curve_serverkey = access.server.public.encode()
     socket.curve_publickey, socket.curve_secretkey = public, secret
-    socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is handed to libzmq for a peer that is not there
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # do not queue messages for a peer that is not connected
     socket.setsockopt(zmq.RECONNECT_IVL, 50)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
     return socket

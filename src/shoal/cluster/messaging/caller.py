@@ -1,9 +1,9 @@
-"""The caller's side for commands: find an agent that answers, ask it, and say in one sentence why that fails.
+"""Synchronous requests from commands to a cluster: finds an agent that replies, sends the request, explains failures.
 
-All contacts of the access file are tried at once, and the first agent that lets us in is the one that is asked. CURVE
-itself meets a wrong key with silence, so the sockets' monitors are listened to: they tell an agent that refuses our key
-from a host where nobody is. After a failure the next question looks for an agent anew. When no contact answers soon,
-those agents are tried that the access file names as spare, or that the caller has heard of while it was connected.
+All contacts of the access file are tried at once, and the first agent that accepts the key gets the request. CURVE
+meets a wrong key with silence, so the sockets' monitors are read: they distinguish an agent that rejects the key from a
+host without an agent. After a failure the next request searches for an agent again. When no contact replies soon,
+further agents are tried: the spare ones of the access file, and those that the caller has learned of.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from shoal.cluster.messaging.envelope import NAME_LENGTH, BadFrame, Codec, Envel
 from shoal.errors import InputError
 
 AT_ONCE = 16
-"""How many contacts are tried at the same time."""
+"""Number of contacts that are tried at the same time."""
 SPARE_AFTER = 0.5
-"""Seconds that contacts have to answer before others are tried as well."""
+"""Seconds before other agents are tried besides the contacts."""
 _SHOWN = 5
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 _EVENTS = (
@@ -37,11 +37,11 @@ _EVENTS = (
 
 
 class VersionError(InputError):
-    """The agent that is asked speaks another version of the protocol: asking again does not help."""
+    """The agent uses another version of the protocol: repeating the request does not help."""
 
 
 class _Line:
-    """A connection to one contact, being made or made."""
+    """A connection to one contact, open or being opened."""
 
     def __init__(self, context: Context, access: Access, role: Role, contact: str, limit_bytes: int) -> None:
         self.contact = contact
@@ -50,8 +50,8 @@ class _Line:
         self._is_greeting = False
         self._failures = 0
         self.socket = client_socket(context, access, role, limit_bytes)
-        # With IMMEDIATE libzmq drops what has arrived and was not read yet when the other side hangs up: the last
-        # answer of an agent that ends. Nothing is sent here before the connection is known to be open.
+        # With IMMEDIATE, libzmq drops received but unread messages when the peer disconnects: the last reply of an
+        # agent that ends. Here nothing is sent before the connection is open, so IMMEDIATE is not needed.
         self.socket.setsockopt(zmq.IMMEDIATE, 0)
         self.monitor = self.socket.get_monitor_socket(_EVENTS)
         try:
@@ -61,7 +61,7 @@ class _Line:
             raise InputError(f"{contact!r} is not the address of an agent: {error.strerror}") from None
 
     def hear(self) -> None:
-        """Take what the monitor has to tell."""
+        """Reads the events of the monitor."""
         while self.monitor.poll(0):
             event = recv_monitor_message(self.monitor)["event"]
             if event == zmq.EVENT_CONNECTED:
@@ -71,11 +71,11 @@ class _Line:
             elif event & _REFUSED:
                 self.is_refused, self._is_greeting = True, False
             elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-                # One hang-up may be an agent that is just ending; libzmq tries again soon.
+                # A single disconnection may be an agent that is just ending; libzmq soon reconnects.
                 self._failures += 1
                 self.is_refused, self._is_greeting = self._failures > 1, False
             else:
-                # Whoever hangs up before the greeting is over, without a word, is no agent of any kind.
+                # A peer that disconnects during the greeting is not an agent.
                 self.is_refused = self.is_refused or self._is_greeting
                 self.is_open = self._is_greeting = False
 
@@ -86,7 +86,7 @@ class _Line:
 
 
 class Caller(Generic[M]):
-    """Somebody who asks the agents of a cluster, one question at a time."""
+    """Sends requests to the agents of a cluster, one at a time."""
 
     def __init__(
         self,
@@ -97,7 +97,8 @@ class Caller(Generic[M]):
         sender: str = "",
         patience: float = 5.0,
     ) -> None:
-        """Without `role`, the first of client, viewer and worker that the access has; `patience` is for connecting."""
+        """Without `role`: the first of client, viewer and worker for which the access file has a key. `patience`:
+        seconds to connect."""
         held = access.held()
         self._role = role or next(each for each in (Role.CLIENT, Role.VIEWER, Role.WORKER) if each in held)
         self._access = access
@@ -123,21 +124,22 @@ class Caller(Generic[M]):
 
     @property
     def agent(self) -> str | None:
-        """The address of the agent that is being asked."""
+        """The address of the agent that gets the requests."""
         return self._line.contact if self._line else None
 
     def learn(self, addresses: Iterable[str]) -> None:
-        """These agents of the cluster answer as well, from now on; no others than these and the contacts do."""
+        """Replaces the list of further agents that reply to clients."""
         self._spare = list(addresses)[:AT_ONCE]
 
     def ask(self, message: M, timeout: float = 30.0) -> M:
-        """The first message of the answer. A late answer is not taken for that of the next question."""
+        """Sends a request; returns the first message of the reply. A late reply is not taken for that of the next
+        request."""
         return next(self.listen(message, timeout))
 
     def listen(self, message: M, timeout: float | None = None) -> Iterator[M]:
-        """Ask, and go on with every message of every answer; `timeout` bounds the silence before each of them.
+        """Sends a request and yields every message of every reply; `timeout` bounds the silence before each of them.
 
-        The question is sent when the first message is wanted.
+        The request is sent when the first message is requested.
         """
         line = self._connected()
         self._serial += 1
@@ -150,7 +152,8 @@ class Caller(Generic[M]):
             yield from self._answer(line, serial, timeout)
 
     def _answer(self, line: _Line, serial: int, timeout: float | None) -> list[M]:
-        """The messages of the next envelope with this serial; those with others are late, or of a stream left alone."""
+        """Returns the messages of the next envelope with this serial; others are late, or belong to a stream that was
+        left."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             ready = _poll([line.socket, line.monitor], deadline)
@@ -162,12 +165,12 @@ class Caller(Generic[M]):
             line.hear()
             if not line.is_open:
                 if line.socket.poll(0):
-                    continue  # it answered and hung up, both after we had looked at the socket
+                    continue  # it replied and disconnected, both after the last look at the socket
                 raise self._gone(line)
             if not ready:
                 raise InputError(
-                    f"the agent at {line.contact} did not answer within {timeout:g} s",
-                    remedy="see whether it is overloaded, or give it more time",
+                    f"the agent at {line.contact} did not reply within {timeout:g} s",
+                    remedy="check whether it is overloaded, or allow more time",
                 )
 
     def _received(self, line: _Line) -> Envelope[M]:
@@ -182,14 +185,14 @@ class Caller(Generic[M]):
             ) from None
         except BadFrame as error:
             self._hang_up()
-            raise InputError(f"the agent at {line.contact} answers what is not understood: {error}") from None
+            raise InputError(f"the agent at {line.contact} sends an invalid reply: {error}") from None
 
     def _gone(self, line: _Line) -> InputError:
         self._hang_up()
-        return InputError(f"the agent at {line.contact} has gone before it answered", remedy="ask again")
+        return InputError(f"the agent at {line.contact} disconnected before it replied", remedy="try again")
 
     def _connected(self) -> _Line:
-        """The line in use, or one to whichever contact answers first."""
+        """Returns the open connection, or a new one to the first agent that replies."""
         if self._line is not None:
             self._line.hear()
             if self._line.is_open:
@@ -212,7 +215,8 @@ class Caller(Generic[M]):
         raise _nobody(contacts, refusing)
 
     def _race(self, contacts: Sequence[str], deadline: float, spare: Sequence[str]) -> tuple[_Line | None, list[str]]:
-        """The first line that is open, or none and who refused us; `spare` joins when the contacts are slow."""
+        """Returns the first connection that opens, or none, and the contacts that rejected the key; `spare` join when
+        the contacts are slow."""
         lines: list[_Line] = []
         winner: _Line | None = None
         waiting = list(contacts)
@@ -244,7 +248,7 @@ class Caller(Generic[M]):
 
 
 def _poll(sockets: list[zmq.Socket[bytes]], deadline: float | None) -> list[zmq.Socket[bytes]]:
-    """Those that can be read from; none if the deadline has passed."""
+    """Returns the readable sockets; none if the deadline has passed."""
     poller = zmq.Poller()
     for socket in sockets:
         poller.register(socket, zmq.POLLIN)
@@ -253,17 +257,17 @@ def _poll(sockets: list[zmq.Socket[bytes]], deadline: float | None) -> list[zmq.
 
 
 def _nobody(contacts: Sequence[str], refusing: Sequence[str]) -> InputError:
-    """The sentence for contacts none of which can be asked."""
+    """Returns the error if no contact is usable."""
     silent = [contact for contact in contacts if contact not in refusing]
     if not refusing:
         return InputError(
-            f"nobody answers at {_shown(silent)}",
-            remedy="see that the cluster runs and that its agents can be reached from here",
+            f"no reply from {_shown(silent)}",
+            remedy="check that the cluster is running and its agents are reachable from this machine",
         )
-    also = f", and nobody answers at {_shown(silent)}" if silent else ""
+    also = f", and no reply from {_shown(silent)}" if silent else ""
     return InputError(
         f"the key of this access file is refused at {_shown(refusing)}{also}",
-        remedy="use the access file of the cluster that runs there now",
+        remedy="use the access file of the cluster that is running there now",
     )
 
 

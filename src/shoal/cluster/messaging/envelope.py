@@ -1,11 +1,11 @@
-"""What goes over the wire in one frame: some messages of one sender, as bytes. Pure.
+"""Wire frames: an envelope with some messages of one sender, as bytes, and a queue of packed messages. Pure.
 
 A frame is a msgpack array `[version, cluster, sender, serial, messages]`. The first four fields keep their meaning and
-place in every version to come, so that two sides of different versions can at least tell each other so; the messages
-are looked at only after the version. They are tagged structs of types that the user of this module names, and nothing
-else comes out of a frame: no code, no pickles, no classes chosen by the sender.
+position in all future versions, so that peers of different versions can at least report the difference; the messages
+are decoded only after the version was checked. They are tagged structs of types that the user of this module lists.
+Nothing else comes out of a frame: no code, no pickles, no classes chosen by the sender.
 
-Who may say what, and how frames travel, is not known here.
+Roles and transport are outside this module.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import msgspec
 from shoal.errors import ShoalError
 
 VERSION = 1
-"""Goes up when a message changes its meaning or loses a field. Added fields with defaults need no new version."""
+"""Protocol version. It increases when a message changes its meaning or loses a field; added fields with defaults need
+no new version."""
 
 FRAME_LIMIT_BYTES = 16 * 1024 * 1024
 HEADER_BYTES = 1024
-"""More than everything in a frame beside its messages."""
+"""Upper limit of everything in a frame except its messages."""
 
 NAME_LENGTH = 200
 
@@ -32,12 +33,12 @@ Name = Annotated[str, msgspec.Meta(max_length=NAME_LENGTH)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class BadFrame(ShoalError):  # noqa: N818  # what is bad is the frame
-    """These bytes are not a frame of ours, or would not be one."""
+class BadFrame(ShoalError):  # noqa: N818  # the frame is bad, not the program
+    """The bytes are not a valid frame, or a message does not fit into one."""
 
 
 class OtherVersion(BadFrame):
-    """The sender speaks another version; of its frame only the header was read."""
+    """The sender uses another version; only the header of its frame was decoded."""
 
     def __init__(self, version: int, serial: int) -> None:
         super().__init__(f"version {version}")
@@ -46,19 +47,19 @@ class OtherVersion(BadFrame):
 
 
 class Envelope(msgspec.Struct, Generic[M], frozen=True, array_like=True):
-    """A frame as its receiver sees it."""
+    """A decoded frame."""
 
     version: int
     cluster: str
     sender: str
-    """What the sender says of itself, which proves nothing."""
+    """The sender's name for itself, which is not authenticated."""
     serial: int
-    """Counts what one sender has sent; in an answer the serial of what is answered."""
+    """Number of the envelope at its sender; in a reply, that of the request."""
     messages: list[M]
 
 
 class _Header(msgspec.Struct, frozen=True, array_like=True):
-    """A frame in which the messages have not been looked at yet."""
+    """A frame whose messages are not decoded yet."""
 
     version: Count
     cluster: Name
@@ -68,10 +69,10 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Codec(Generic[M]):
-    """Messages to frames and back, for one set of message types."""
+    """Encodes and decodes frames, for one set of message types."""
 
     def __init__(self, kind: object, *, version: int = VERSION, limit_bytes: int = FRAME_LIMIT_BYTES) -> None:
-        """`kind` is the union of the message types: each a struct, told apart by their tags."""
+        """`kind`: the union of the message types, which are tagged structs."""
         self.version = version
         self.limit_bytes = limit_bytes
         self._encoder = msgspec.msgpack.Encoder()
@@ -79,23 +80,23 @@ class Codec(Generic[M]):
         self._messages = msgspec.msgpack.Decoder(list[kind])  # type: ignore[valid-type]  # known only at run time
 
     def packed(self, message: M) -> bytes:
-        """One message as it will stand in a frame; `BadFrame` if no frame could hold it."""
+        """Encodes one message for a frame; `BadFrame` if it is too large for any."""
         data = self._encoder.encode(message)
         if len(data) > self.limit_bytes - HEADER_BYTES:
             raise BadFrame(f"a message of {len(data)} bytes does not fit into a frame of {self.limit_bytes}")
         return data
 
     def frame(self, cluster: str, sender: str, serial: int, packed: Sequence[bytes]) -> bytes:
-        """A frame around packed messages; whoever packs them keeps their sum within the limit."""
+        """Makes a frame of packed messages; the caller keeps their sum within the limit."""
         raw = [msgspec.Raw(data) for data in packed]
         return self._encoder.encode(Envelope(self.version, cluster, sender, serial, raw))
 
     def encode(self, envelope: Envelope[M]) -> bytes:
-        """The frame of an envelope, of whatever version it says."""
+        """Encodes an envelope, with the version that it states."""
         return self._encoder.encode(envelope)
 
     def decode(self, frame: bytes | memoryview) -> Envelope[M]:
-        """What is in a frame. Whatever the bytes are, nothing but `BadFrame` is raised."""
+        """Decodes a frame. Raises nothing but `BadFrame`, whatever the bytes are."""
         if len(frame) > self.limit_bytes:
             raise BadFrame(f"{len(frame)} bytes are more than a frame may have")
         try:
@@ -109,7 +110,7 @@ class Codec(Generic[M]):
 
 
 class Outbox:
-    """Packed messages in order, each with the serial of the envelope that it belongs to (0: any)."""
+    """A queue of packed messages, each with the serial of the envelope to which it belongs (0: any)."""
 
     __slots__ = ("_limit_bytes", "_waiting", "bytes")
 
@@ -122,7 +123,7 @@ class Outbox:
         return len(self._waiting)
 
     def put(self, packed: bytes, serial: int = 0) -> int:
-        """Append a message, which always stays; returns how many of the oldest were dropped to make room for it."""
+        """Appends a message, which always stays; returns how many of the oldest were dropped to make room for it."""
         dropped = 0
         self._waiting.append((serial, packed))
         self.bytes += len(packed)
@@ -132,7 +133,7 @@ class Outbox:
         return dropped
 
     def first(self, most_bytes: int) -> tuple[int, list[bytes]]:
-        """What goes into the next envelope: its serial and messages, which stay here until `sent` is told."""
+        """Returns serial and messages of the next envelope; they stay here until `sent` is called."""
         serial = self._waiting[0][0]
         chosen: list[bytes] = []
         size = 0
@@ -144,6 +145,6 @@ class Outbox:
         return serial, chosen
 
     def sent(self, count: int) -> None:
-        """So many messages from the beginning are on their way."""
+        """The first `count` messages were sent."""
         for _ in range(count):
             self.bytes -= len(self._waiting.popleft()[1])

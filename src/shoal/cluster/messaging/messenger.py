@@ -1,11 +1,11 @@
-"""One agent's post: everything that other agents, clients and viewers tell it, and what it tells them.
+"""The messenger of an agent: sends and receives all messages of the agent without blocking, over ZeroMQ sockets.
 
-One bound socket receives from everybody; one connecting socket per peer is made when something is to be sent there.
-The owner's loop is: poll `fds()`, `receive()`, act, `flush()`. Nothing here blocks. What was sent during a turn goes
-out at its end as one envelope per receiver. Everything may be lost: a receiver that is away costs a bounded outbox.
+One bound socket receives from all callers; a connecting socket per peer is made when the first message is sent there.
+The loop of the owner is: poll `fds()`, `receive()`, act, `flush()`. What was sent during a turn leaves at its end as
+one envelope per receiver. Any message may be lost: for an unreachable receiver, only a bounded outbox is kept.
 
-The role of a sender follows from its key (`shoal.cluster.messaging.authenticator`). What that role may ask for is the
-owner's to decide, and so is what the messages mean. What is not a proper frame of this cluster is counted and dropped.
+The role of a sender follows from its key (`shoal.cluster.messaging.authenticator`). The owner decides what a role may
+send, and what messages mean. Invalid frames are counted and dropped.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ LOOK_SECONDS = 0.5
 SAY_SECONDS = 60.0
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 _TAKE_NOTHING = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0))
-"""One instruction of the Berkeley packet filter: return 0, of each packet nothing is taken."""
+"""One instruction of the Berkeley packet filter: return 0, which drops each packet."""
 _FILTER = struct.pack("@HP", 1, ctypes.addressof(_TAKE_NOTHING))
 
 _log = logging.getLogger(__name__)
 
 
 class AcceptPause:
-    """Looks after one listening socket of libzmq."""
+    """Pauses new connections at one listening socket of libzmq while descriptors are scarce."""
 
     def __init__(self, endpoint: str) -> None:
-        """`endpoint` is where it listens, as libzmq tells."""
+        """`endpoint`: where the socket listens, as reported by libzmq."""
         self.is_on = False
-        """Whether new connections wait."""
+        """Whether new connections are paused."""
         self._listener = _listener_at(endpoint)
         self._any = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        """Copied to see how many descriptors are left."""
+        """Duplicated to count the descriptors that are left."""
         self._look_at = 0.0
         self._say_at = 0.0
 
     def fd(self) -> int:
-        """What to wait at, for changes only: somebody connects. -1: that cannot be seen."""
+        """A descriptor to poll (edge-triggered) for new connections; -1 if the system does not show the socket."""
         return self._listener.fileno() if self._listener is not None else -1
 
     def look(self, *, at_once: bool) -> None:
-        """To be called often, and at once when somebody connects."""
+        """Checks the descriptors. Call it often, and with `at_once` when a connection arrives."""
         now = time.monotonic()
         if now < self._look_at and not at_once:
             return
@@ -87,7 +87,7 @@ class AcceptPause:
         try:
             self._listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, _FILTER)
         except OSError:
-            pass  # not permitted here: libzmq goes on
+            pass  # not permitted here: libzmq continues to accept
 
     def _end(self) -> None:
         self.is_on = False
@@ -95,7 +95,7 @@ class AcceptPause:
             try:
                 self._listener.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
             except OSError:
-                pass  # there is none
+                pass  # there is no filter
 
     def close(self) -> None:
         os.close(self._any)
@@ -104,7 +104,7 @@ class AcceptPause:
 
 
 def _listener_at(endpoint: str) -> socket.socket | None:
-    """The socket of this process that listens at `tcp://HOST:PORT`; None if the system does not show it."""
+    """Returns the socket of this process that listens at `tcp://HOST:PORT`; None if the system does not show it."""
     port = endpoint.rpartition(":")[2]
     try:
         numbers = [int(name) for name in os.listdir("/proc/self/fd")]
@@ -114,7 +114,7 @@ def _listener_at(endpoint: str) -> socket.socket | None:
         try:
             copy = os.dup(number)
         except OSError:
-            continue  # that of the listing itself
+            continue  # the descriptor of the listing itself
         try:
             found = socket.socket(fileno=copy)
         except OSError:
@@ -132,42 +132,43 @@ def _listener_at(endpoint: str) -> socket.socket | None:
 
 MOST_FRAMES = 1_000
 MOST_BYTES = 32 * 1024 * 1024
-"""When so much was received, and so many keys looked at, the owner gets its turn: nobody can keep it busy for ever."""
+"""After so many received frames, bytes and keys the owner gets its turn: no sender can keep it busy for ever."""
 ENVELOPE_BYTES = 1024 * 1024
-"""More than this goes into one envelope only if a single message is larger."""
+"""An envelope is larger only if it contains a single larger message."""
 OUTBOX_BYTES = 16 * 1024 * 1024
 RENEWAL = 10.0
-"""A peer that has taken nothing for so long is connected to anew: libzmq gives up for good after some failures."""
+"""Seconds after which the connection to a peer that takes no messages is replaced: libzmq stops to reconnect after some
+failures."""
 _READABLE, _WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
 
 
 class Asker(NamedTuple):
-    """Where the answer to something goes that arrived at the bound socket."""
+    """The address for the reply to a message that arrived at the bound socket."""
 
     connection: bytes
     serial: int
 
 
 Route: TypeAlias = Asker | str
-"""Where an answer goes: back over the connection of a caller, or to the address of an agent."""
+"""Where a reply goes: back over the connection of a caller, or to the address of an agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Received(Generic[M]):
-    """The messages of one envelope, and what is known of their sender."""
+    """The messages of one envelope, and the facts about their sender."""
 
     role: Role
-    """By the sender's key. Agents are workers."""
+    """According to the sender's key. Agents are workers."""
     route: Route
     sender: str
-    """What the sender calls itself."""
+    """The sender's name for itself."""
     serial: int
     messages: list[M]
 
 
 @dataclass(slots=True)
 class _Peer:
-    """An agent that something was sent to."""
+    """An agent to which messages were sent."""
 
     address: str
     socket: Socket
@@ -179,7 +180,7 @@ class _Peer:
 
 @dataclass(slots=True)
 class _Turn(Generic[M]):
-    """What has been received so far in one call."""
+    """What one call has received so far."""
 
     found: list[Received[M]] = field(default_factory=list)
     frames: int = 0
@@ -190,7 +191,7 @@ class _Turn(Generic[M]):
 
 
 class Messenger(Generic[M]):
-    """The socket of one agent, and its connections to others."""
+    """The bound socket of one agent, and its connections to others."""
 
     def __init__(
         self,
@@ -203,8 +204,9 @@ class Messenger(Generic[M]):
         outbox_bytes: int = OUTBOX_BYTES,
         renewal: float = RENEWAL,
     ) -> None:
-        """`bind` with port 0 takes any free port. A context can be shared only with what needs no keys of its own."""
-        access.server_pair()  # refused before anything is opened
+        """`bind` with port 0 takes any free port. A context can be shared only with sockets that need no keys of their
+        own."""
+        access.server_pair()  # fails before anything is opened
         access.pair(Role.WORKER)
         self._access = access
         self._codec = codec
@@ -224,10 +226,10 @@ class Messenger(Generic[M]):
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.refused: Counter[str] = Counter()
-        """How many callers and frames were turned away, by cause."""
+        """Number of rejected callers and frames, by cause."""
         self._pause: AcceptPause | None = None
         self.dropped = 0
-        """How many messages made room for newer ones, or had nobody left to go to."""
+        """Number of messages that were dropped for newer ones, or whose receiver was gone."""
         self._gate = Authenticator(self._context, access)
         self._router = server_socket(self._context, access, codec.limit_bytes)
         self._gate_fd, self._router_fd = _fd(self._gate.socket), _fd(self._router)
@@ -246,14 +248,14 @@ class Messenger(Generic[M]):
             self.close()
             if error.errno == EADDRINUSE:
                 raise InputError(f"{bind} is in use by another program", remedy="choose another port, or 0") from None
-            raise InputError(f"{bind} cannot be listened at: {error.strerror}") from None
+            raise InputError(f"cannot listen on {bind}: {error.strerror}") from None
 
     def fds(self) -> list[int]:
-        """What to poll for reading; the same all the time, whichever peers come and go."""
+        """Descriptors to poll for reading; they stay the same while peers come and go."""
         return [self._epoll.fileno()]
 
     def receive(self) -> list[Received[M]]:
-        """Everything that has arrived, and keys looked at. To be called in every turn."""
+        """Returns all messages that have arrived, and authenticates callers. Call it in every turn."""
         ready = dict.fromkeys(fd for fd, _ in self._epoll.poll(0)) | self._restless
         if self._pause is not None:
             self._pause.look(at_once=self._pause.fd() in ready)
@@ -282,7 +284,8 @@ class Messenger(Generic[M]):
             except zmq.Again:
                 return
             connection = parts[0].bytes
-            # Names of connections that libzmq has given begin with a zero; others could be taken over by somebody.
+            # Connection names assigned by libzmq begin with a zero byte; a caller could choose another one to
+            # impersonate a connection.
             if len(parts) != 2 or connection[:1] != b"\0":
                 self.refused["shape"] += 1
                 continue
@@ -293,7 +296,7 @@ class Messenger(Generic[M]):
                 turn.found.append(Received(role, route, envelope.sender, envelope.serial, envelope.messages))
 
     def _read_peer(self, peer: _Peer, turn: _Turn[M]) -> None:
-        """Answers that agents have sent back over our own connection to them."""
+        """Reads replies that an agent has sent back over this agent's own connection to it."""
         while turn.may_go_on():
             try:
                 parts = peer.socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -306,7 +309,7 @@ class Messenger(Generic[M]):
         self._restless[peer.fd] = None
 
     def _opened(self, frame: memoryview, turn: _Turn[M], connection: bytes | None) -> Envelope[M] | None:
-        """What is in a frame; a caller at the bound socket who speaks another version is told ours."""
+        """Decodes a frame; a caller at the bound socket with another version gets ours as reply."""
         turn.frames += 1
         turn.bytes += len(frame)
         try:
@@ -325,16 +328,16 @@ class Messenger(Generic[M]):
         return envelope
 
     def _tell_version(self, asker: Asker) -> None:
-        """An empty envelope: its version is all that the other side can read of it."""
+        """Sends an empty envelope: the other side can read nothing of it but the version."""
         try:
             self._router.send_multipart([asker.connection, self._framed(asker.serial, [])], zmq.NOBLOCK)
         except zmq.ZMQError:
             self.dropped += 1
 
     def send(self, address: str, message: M) -> None:
-        """Queue a message for an agent; `BadFrame` if it is too large for any frame.
+        """Queues a message for an agent; `BadFrame` if it is too large for any frame.
 
-        It is dropped if the agent is a new one and there are no descriptors for another connection.
+        It is dropped if there are no descriptors for a connection to a new agent.
         """
         packed = self._codec.packed(message)
         peer = self._peers.get(address)
@@ -349,7 +352,7 @@ class Messenger(Generic[M]):
         self._waiting[address] = peer
 
     def answer(self, route: Route, message: M) -> None:
-        """Queue a message for whoever asked; it is dropped if they have gone."""
+        """Queues a reply; it is dropped if the caller is gone."""
         if isinstance(route, str):
             self.send(route, message)
             return
@@ -360,33 +363,33 @@ class Messenger(Generic[M]):
         self.dropped += outbox.put(packed, route.serial)
 
     def flush(self) -> None:
-        """Send what was queued, as far as receivers take it. To be called at the end of every turn."""
+        """Sends queued messages, as far as receivers take them. Call it at the end of every turn."""
         for connection, outbox in list(self._answers.items()):
             if self._flush_answers(connection, outbox):
                 del self._answers[connection]
         for address, peer in list(self._waiting.items()):
             if self._flush_peer(peer):
                 del self._waiting[address]
-        # Sending may have taken the signal that something can be read, which the poll would then wait for in vain.
+        # Sending may have consumed the edge that signals readable data; without this check, poll would wait in vain.
         if self._restless or _has_more(self._router):
             self._ring()
 
     def _flush_answers(self, connection: bytes, outbox: Outbox) -> bool:
-        """Whether there is nothing left to be sent to this caller."""
+        """Returns whether everything for this caller was sent."""
         while outbox:
             serial, messages = outbox.first(self._envelope_bytes)
             try:
                 self._router.send_multipart([connection, self._framed(serial, messages)], zmq.NOBLOCK)
             except zmq.Again:
                 return False
-            except zmq.ZMQError:  # the caller has gone
+            except zmq.ZMQError:  # the caller is gone
                 self.dropped += len(outbox)
                 return True
             outbox.sent(len(messages))
         return True
 
     def _flush_peer(self, peer: _Peer) -> bool:
-        """Whether there is nothing left to be sent to this agent."""
+        """Returns whether everything for this agent was sent."""
         while peer.outbox and int(peer.socket.get(zmq.EVENTS)) & _WRITABLE:
             _, messages = peer.outbox.first(self._envelope_bytes)
             try:
@@ -420,7 +423,7 @@ class Messenger(Generic[M]):
         self._watch(peer)
 
     def _connected(self, address: str) -> Socket | None:
-        """A connection that is being made; None if there is no descriptor for it."""
+        """Opens a connection; None if there is no descriptor for it."""
         try:
             socket = client_socket(self._context, self._access, Role.WORKER, self._codec.limit_bytes)
         except zmq.ZMQError as error:
@@ -441,19 +444,19 @@ class Messenger(Generic[M]):
         peer.socket.close()
 
     def forget(self, address: str) -> None:
-        """Give up the connection to an agent and what was to be sent there; nothing happens if there is none."""
+        """Closes the connection to an agent and drops its queue; does nothing if there is none."""
         peer = self._peers.pop(address, None)
         if peer is not None:
             self._waiting.pop(address, None)
             self._drop_socket(peer)
 
     def waiting(self, address: str) -> int:
-        """How many messages an agent has not taken yet."""
+        """Number of messages that an agent has not taken yet."""
         peer = self._peers.get(address)
         return len(peer.outbox) if peer else 0
 
     def close(self, linger: float = 0.0) -> None:
-        """Give up everything, after at most `linger` seconds in which what was flushed may still go out."""
+        """Closes everything, after at most `linger` seconds for messages that were flushed."""
         for peer in self._peers.values():
             peer.socket.close(linger=int(1000 * linger))
         for table in (self._peers, self._by_fd, self._waiting, self._answers):

@@ -1,1 +1,2 @@
-"""Starting nodes: as local processes, over SSH or by Slurm, and how many of them there should be."""
+"""Start of nodes: as local processes, over SSH or by Slurm; and the factories that decide how many nodes there should
+be."""

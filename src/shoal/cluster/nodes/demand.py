@@ -1,9 +1,9 @@
-"""Which tasks the nodes of a group could do, and which group is to count them; pure.
+"""Demand for nodes: which ready tasks the nodes of a group could run, and which group counts them. Pure.
 
-What is asked for comes by category (`CategoryDemand`), what a node of a group has as far as it is known (`Ability`):
-from nodes that have been seen, or before that from how they are started. What is not known is no reason against a task:
-the first node tells. A task that several groups could do counts for the first of them that will really take it (`Pot`),
-so that two factories do not bring nodes for the same tasks.
+Demand is counted by category (`CategoryDemand`) and compared with what a node of a group offers (`Ability`): as seen on
+its nodes, or before that as configured. An unknown resource does not exclude a task: the first node shows what it
+offers. A task that fits several groups counts for the first one that will really take it (`UncountedTasks`), so two
+factories never start nodes for the same tasks.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from shoal.core.resources import FRACTION, Resources, parse_amount, parse_label,
 GROUP = "group"
 """The label that names the group of a node."""
 _FOUND_OUT = ("cores", "memory", "disk", "gpus")
-"""Resources that an agent finds out for itself; of others it has what is declared."""
+"""Resources that an agent detects by itself; others must be declared."""
 _PLAIN = re.compile(r"[0-9]+(\.[0-9]+)?")
 _CORES = re.compile(r"(?:--cpus-per-task[= ]|-c ?)([0-9]+)")
 _GPUS = re.compile(r"--gpus|--gres|-G|--exclusive")
 
 
 class CategoryDemand(msgspec.Struct, frozen=True):
-    """Tasks of one category that are ready."""
+    """Ready tasks of one category."""
 
     resources: Resources
-    """What each asks for; a required label is a resource `KEY=VALUE`."""
+    """Resources of one task; a required label is a resource `KEY=VALUE`."""
     ready: int
-    """Those that wait and those that run."""
+    """Number of tasks that are queued or running."""
     seconds: float | None = None
-    """How long one takes; None: nobody knows yet."""
+    """Expected duration of one task; None: unknown."""
 
 
 class Ability(msgspec.Struct, frozen=True):
-    """What a node has."""
+    """Resources and labels of a node."""
 
     amounts: Mapping[str, int]
     labels: Mapping[str, str]
     unknown: tuple[str, ...] = ()
-    """Resources and labels of which nothing is known."""
+    """Resources and labels whose values are unknown."""
 
     def fits(self, resources: Resources) -> bool:
         """Whether such a node could run such a task, as far as is known."""
@@ -55,21 +55,22 @@ class Ability(msgspec.Struct, frozen=True):
         return self.labels.get(key) == value if is_label else self.amounts.get(name, 0) >= amount
 
     def at_once(self, resources: Resources) -> float:
-        """How many such tasks a node runs together, at least one."""
+        """Returns how many such tasks a node runs at the same time, at least one."""
         cores = self.amounts.get("cores", FRACTION)
         rooms = [self.amounts[name] // amount for name, amount in resources.amounts if amount and name in self.amounts]
         return float(max(1, min(rooms) if rooms else cores // FRACTION))
 
 
 def ability_of_node(resources: Resources, labels: Mapping[str, str]) -> Ability:
-    """That of a node which is there."""
+    """Returns the ability of an existing node."""
     return Ability(dict(resources.amounts), labels)
 
 
 def expected_ability(
     kind: str, group: str, agent: Sequence[str], options: Sequence[str], labels: Sequence[str], seen: Resources | None
 ) -> Ability:
-    """That of the next node of a group: like those that were seen, or by the words with which it will be started."""
+    """Returns the ability of the group's next node: like existing ones, else from the arguments with which it will be
+    started."""
     said = _declared(agent)
     known = dict(pair for pair in map(label_of, [*said.pop("label", []), *labels]))
     known[GROUP] = group
@@ -88,18 +89,18 @@ def expected_ability(
         if cores is not None:
             amounts.setdefault("cores", int(cores) * FRACTION)
         if not any(_GPUS.match(option) for option in options):
-            amounts.setdefault("gpus", 0)  # a job that asks for none has none
+            amounts.setdefault("gpus", 0)  # a job that requests none has none
     return Ability(amounts, known, (*(name for name in _FOUND_OUT if name not in amounts), "host"))
 
 
 def label_of(text: str) -> tuple[str, str]:
-    """Key and value of a label as the user writes it."""
+    """Returns key and value of a label."""
     key, _, value = parse_label(text, "--label").partition("=")
     return key, value
 
 
 def _declared(words: Sequence[str]) -> dict[str, list[str]]:
-    """Values by option: `--cores=4` as well as `--cores` and `4`."""
+    """Returns values by option, for `--cores=4` as well as `--cores` and `4`."""
     said: dict[str, list[str]] = {}
     option = ""
     for word in words:
@@ -119,19 +120,19 @@ def _amount(name: str, text: str) -> int:
 
 
 class DemandShare(msgspec.Struct, frozen=True):
-    """What a group is to count, and how many of these tasks one of its nodes runs together."""
+    """The tasks that a group counts, and how many of them one of its nodes runs at the same time."""
 
     queue: QueueLength
     at_once: float
 
 
-class Pot:
-    """The tasks that wait, handed out to groups one after the other."""
+class UncountedTasks:
+    """The queued tasks, distributed to groups one after the other."""
 
     def __init__(
         self, demands: Sequence[CategoryDemand], running: Iterable[tuple[Ability, int]], abilities: Sequence[Ability]
     ) -> None:
-        """`running`: of each node there is, what it has and how many tasks it runs; `abilities`: of all groups."""
+        """`running`: by existing node, its ability and number of running tasks; `abilities`: of all groups."""
         self._demands = list(demands)
         self._abilities = list(abilities)
         self._waiting = [float(demand.ready) for demand in demands]
@@ -139,7 +140,8 @@ class Pot:
             self._set_off(ability, count)
 
     def _set_off(self, ability: Ability, count: int) -> None:
-        """A node runs so many of the ready tasks; nobody tells which, so it is some of each that it could run."""
+        """Subtracts the running tasks of a node from the ready ones. Which tasks they are is unknown, so it subtracts
+        proportionally from all categories that the node could run."""
         fitting = self._fitting(ability)
         total = sum(self._waiting[at] for at in fitting)
         part = min(1.0, count / total) if total else 0.0
@@ -150,7 +152,8 @@ class Pot:
         return [at for at, demand in enumerate(self._demands) if ability.fits(demand.resources)]
 
     def share(self, ability: Ability, running: int) -> DemandShare:
-        """What a group with such nodes, which run so many tasks, could do of what is left."""
+        """Returns which of the remaining tasks a group with such nodes could run; `running`: tasks that its nodes
+        run."""
         fitting = [at for at in self._fitting(ability) if self._waiting[at] > 0]
         waiting = round(sum(self._waiting[at] for at in fitting))
         nodes = sum(self._waiting[at] / ability.at_once(self._demands[at].resources) for at in fitting)
@@ -158,7 +161,7 @@ class Pot:
         return DemandShare(QueueLength(waiting, running, self._seconds(fitting, waiting, running)), each)
 
     def _seconds(self, fitting: Sequence[int], waiting: int, running: int) -> float | None:
-        """Of all these tasks together; what runs takes as long as what waits."""
+        """Expected seconds of all these tasks together; running tasks are counted like queued ones."""
         total = 0.0
         for at in fitting:
             seconds = self._demands[at].seconds
@@ -168,7 +171,7 @@ class Pot:
         return total * (1 + running / waiting) if waiting else None
 
     def take(self, ability: Ability, count: float) -> None:
-        """A group takes so many: first those that the fewest groups could do."""
+        """Assigns tasks to a group, first those that fit the fewest groups."""
         fitting = self._fitting(ability)
         fitting.sort(key=lambda at: sum(other.fits(self._demands[at].resources) for other in self._abilities))
         for at in fitting:
@@ -178,7 +181,7 @@ class Pot:
 
 
 def most_of(offers: Sequence[Resources]) -> Resources:
-    """Of each resource as much as the best of several nodes has."""
+    """Returns the maximum of each resource over several nodes."""
     best: dict[str, int] = {}
     for each in offers:
         for name, amount in each.amounts:

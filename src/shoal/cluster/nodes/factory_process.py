@@ -1,9 +1,8 @@
-"""The factories of a cluster as one process: asks the cluster how much there is to do, and has nodes started and ended.
+"""The factory process of a cluster: reads the demand from the cluster's store, and starts and ends nodes of all groups.
 
-What to do is decided by `shoal.cluster.nodes.factory` for each group, and done by
-`shoal.cluster.nodes.factory_process`; this finds out how things stand, with one question to the cluster and one to each
-batch system for all groups. What is started is kept in the cluster's folder, under its lock, so that a keeper which was
-killed is simply started anew.
+`shoal.cluster.nodes.factory` decides for each group. This module collects the state, with one request to the cluster
+and one to each batch system for all groups, and carries out the decisions. The record of started nodes is in the
+cluster's directory, under its lock, so a process that was killed is simply restarted.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import msgspec
 
 from shoal.cluster.agent.messages import ClusterReply, ClusterRunFacts, WireMessage, make_codec
 from shoal.cluster.agent.run_description import decode_entry
-from shoal.cluster.agent.run_store import books_of
+from shoal.cluster.agent.run_store import stores_of
 from shoal.cluster.home import ClusterHome, ClusterRecord, GroupRecord
 from shoal.cluster.messaging.access import Access, read
 from shoal.cluster.messaging.caller import Caller
@@ -29,7 +28,7 @@ from shoal.cluster.nodes.demand import (
     Ability,
     CategoryDemand,
     DemandShare,
-    Pot,
+    UncountedTasks,
     ability_of_node,
     expected_ability,
     most_of,
@@ -45,7 +44,7 @@ from shoal.cluster.nodes.factory import (
     QueueLength,
     SubmitNodes,
 )
-from shoal.cluster.nodes.groups import ask_to_end, forget_closed, standings_of, starter_of, strike_off, told
+from shoal.cluster.nodes.groups import ask_to_end, drop_ended, forget_closed, read_cluster, standings_of, starter_of
 from shoal.cluster.nodes.ssh import SshStarter
 from shoal.cluster.nodes.starters import Handle, LocalHandle, NodePhase, NodeStatus, NotAnsweringError, Starter
 from shoal.cluster.stores.redis import RedisStore
@@ -63,18 +62,18 @@ if TYPE_CHECKING:
 
 ROUND_SECONDS = 2.0
 TASKS_PER_SECOND = 50_000
-"""Of a large run the standings are asked for less often."""
+"""Seconds between two reads of the states of all tasks; longer for a large run."""
 RESULTS_AT_ONCE = 32
-"""Results looked at each time; each may carry what its task wrote."""
+"""Maximum number of log entries read each time; each may carry the output of its task."""
 REMEMBERED = 50
-"""Durations of a category that its mean is made of."""
+"""Number of durations per category from which the mean is computed."""
 SILENCE_SECONDS = 30.0
-"""When nothing of a category has ended for so long, and for so many means, what is left of it takes longer."""
+"""Seconds, and multiples of the mean, without a result after which a category's mean is considered outdated."""
 SILENT_MEANS = 4
 
 
 class Backlog:
-    """The tasks of the run that is served, as far as it is worth knowing; keeps nothing that would be missed."""
+    """The tasks of the active run, as far as the factories need them; holds no durable state."""
 
     def __init__(self, open_books: Callable[[], ClusterStores], now: Callable[[], float]) -> None:
         self._open_books, self._now = open_books, now
@@ -91,7 +90,8 @@ class Backlog:
         self._next_result = 0
 
     def demands(self, found: ClusterReply) -> list[CategoryDemand]:
-        """By category what is ready now. Where the books do not tell, all tasks are of one kind that fits anywhere."""
+        """Returns the ready tasks by category. If the store does not reply, all tasks count as one kind that fits
+        anywhere."""
         run = served(found)
         if run is None or not run.ready:
             if run is None:
@@ -99,7 +99,7 @@ class Backlog:
             return []
         try:
             self._read(run)
-        except (ShoalError, msgspec.MsgspecError, LookupError):  # the run was forgotten, or the store does not answer
+        except (ShoalError, msgspec.MsgspecError, LookupError):  # the run was forgotten, or the store does not reply
             self._leave()
             return [CategoryDemand(Resources(), run.ready)]
         return self._counted(run.ready)
@@ -114,7 +114,7 @@ class Backlog:
         assert self._store is not None
         self._next = now + max(ROUND_SECONDS, self._store.size / TASKS_PER_SECOND)
         self._ready = ready_by_category(self._store.standings(), self._category, len(self._profiles))
-        # The log is at least as long as what is done; of a long one only the end is looked at.
+        # The log has at least one entry per done task; of a long one, only the end is read.
         first = max(self._next_result, run.tasks - run.left - RESULTS_AT_ONCE)
         results = self._store.log(first, RESULTS_AT_ONCE)
         self._next_result = first + len(results)
@@ -135,7 +135,7 @@ class Backlog:
             try:
                 store.close()
             except ShoalError:
-                pass  # it does not answer: then there is nothing to tell it either
+                pass  # it does not reply, so there is nothing to close either
 
     def _note_durations(self, entries: Sequence[bytes]) -> None:
         for data in entries:
@@ -146,7 +146,7 @@ class Backlog:
                 self._heard[category] = self._now()
 
     def _counted(self, ready: int) -> list[CategoryDemand]:
-        """The counts of the last look, brought to what is ready by now."""
+        """Scales the counts of the last read to the current number of ready tasks."""
         seen = sum(self._ready)
         if not seen:
             return [CategoryDemand(Resources(), ready)]
@@ -157,7 +157,8 @@ class Backlog:
         ]
 
     def _mean(self, category: int) -> float | None:
-        """How long a task of a category takes, unless the last results are too old to say so of those that are left."""
+        """Returns the mean duration of a category, unless its last results are too old to predict the remaining
+        tasks."""
         seconds = self._seconds[category]
         if not seconds:
             return None
@@ -166,12 +167,12 @@ class Backlog:
 
 
 def served(found: ClusterReply) -> ClusterRunFacts | None:
-    """Runs are served one after another: it is the first one that has not ended."""
+    """Returns the active run: runs are served one after another, so it is the first one that has not ended."""
     return next((run for run in found.runs if run.state != "ended"), None)
 
 
 def ready_by_category(standings: bytes, category: Sequence[int], categories: int) -> list[int]:
-    """How many tasks of each category are ready."""
+    """Returns the number of ready tasks by category."""
     import numpy as np
 
     is_ready = np.frombuffer(standings, dtype="u1") == int(TaskStanding.READY)
@@ -179,11 +180,11 @@ def ready_by_category(standings: bytes, category: Sequence[int], categories: int
 
 
 FIND_SECONDS = 2 * LEASE
-"""While tasks wait, nobody is idle before so long: what a lost node had is free only after its lease."""
+"""While tasks wait, no node counts as idle before this time: the tasks of a lost node are free only after its lease."""
 
 
 class GroupFactory:
-    """Looks after one group; everything that must last is in the cluster's folder."""
+    """Manages one group of nodes. All durable state is in the cluster's directory."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
@@ -192,14 +193,14 @@ class GroupFactory:
         self._running_since: dict[str, float] = {}
         self._asked_at: dict[str, float] = {}
         self._joined: set[str] = set()
-        """Names of nodes that have been heard of."""
+        """Names of nodes that have joined."""
         self._said = ""
 
-    # ---- how things stand ----------------------------------------------------------------------------------------
+    # ---- state ---------------------------------------------------------------------------------------------------
 
     def notice(self, group: GroupRecord, found: ClusterReply) -> bool:
-        """Who has joined, and what such nodes offer; whether somebody who was there is gone."""
-        ours = {handle.name for handle in group.everybody}
+        """Takes the nodes that have joined and their resources; returns whether a node that had joined is gone."""
+        ours = {handle.name for handle in group.all_nodes}
         here = [node for node in found.nodes.values() if node.labels.get("node", "") in ours]
         names = {node.labels["node"] for node in here}
         if here:
@@ -210,14 +211,14 @@ class GroupFactory:
         return bool((self._joined & ours) - names)
 
     def learn(self, group: GroupRecord, standings: Mapping[Handle, NodeStatus], now: float) -> None:
-        """Whoever starts the nodes was asked how they stand: those that have ended are struck off."""
-        self._standings = {handle: standings.get(handle, NodeStatus(NodePhase.WAITING)) for handle in group.everybody}
+        """Takes the starter's report on the nodes, and drops those that have ended from the record."""
+        self._standings = {handle: standings.get(handle, NodeStatus(NodePhase.WAITING)) for handle in group.all_nodes}
         for handle, standing in self._standings.items():
             if standing.phase is NodePhase.RUNNING:
                 self._running_since.setdefault(handle.name, now)
             elif standing.phase is NodePhase.ENDED:
                 self._ended(handle, standing, now)
-        strike_off(group, self._standings)
+        drop_ended(group, self._standings)
 
     def _ended(self, handle: Handle, standing: NodeStatus, now: float) -> None:
         self._running_since.pop(handle.name, None)
@@ -230,12 +231,13 @@ class GroupFactory:
         if self.factory is not None:
             self.factory.start_failed(now)
 
-    # ---- what follows --------------------------------------------------------------------------------------------
+    # ---- actions -------------------------------------------------------------------------------------------------
 
-    def tend(
+    def act(
         self, group: GroupRecord, starter: Starter, access: Access, found: ClusterReply, share: DemandShare, now: float
     ) -> tuple[bool, float]:
-        """Does what the factory says; whether it did anything, and how many of the waiting tasks the group takes."""
+        """Carries out the factory's decisions; returns whether there were any, and how many of the queued tasks the
+        group takes."""
         assert group.bounds is not None
         bounds = _fitted(group.bounds, starter, share)
         if self.factory is None:
@@ -253,12 +255,12 @@ class GroupFactory:
     def _nodes(self, group: GroupRecord, found: ClusterReply, now: float, queue: QueueLength) -> list[FactoryNode]:
         numbers = {node.labels.get("node", ""): number for number, node in found.nodes.items()}
         nodes = []
-        for handle in group.everybody:
+        for handle in group.all_nodes:
             standing = self._standings.get(handle, NodeStatus(NodePhase.WAITING))
             number = numbers.get(handle.name)
             phase, idle_since, ends_at, draining = standing.phase, None, standing.ends_at, handle in group.leaving
             if number is not None:
-                phase = NodePhase.RUNNING  # its agent is surer of that than an answer from a while ago
+                phase = NodePhase.RUNNING  # its agent knows that better than an older reply of the batch system
                 ends_at = found.nodes[number].ends_at or ends_at
                 note = found.notes.get(number)
                 if note is not None:
@@ -284,40 +286,40 @@ class GroupFactory:
         if isinstance(action, SubmitNodes):
             self._submit(action.count, group, starter, queue, now)
             return
-        (handle,) = [each for each in group.everybody if each.name == action.node]
+        (handle,) = [each for each in group.all_nodes if each.name == action.node]
         if isinstance(action, DrainNode) and _drain(access, handle, found.nodes):
             group.nodes.remove(handle)
             group.leaving.append(handle)
-            self.say(f"node {handle.name} is idle and is let go")
+            self.say(f"node {handle.name} is idle and is drained")
         elif isinstance(action, CancelNode):
             starter.stop([handle])
-            self.say(f"node {handle.name} is not needed or was never heard of, and is taken back")
+            self.say(f"node {handle.name} is surplus or has never joined, and is cancelled")
 
     def _submit(self, count: int, group: GroupRecord, starter: Starter, queue: QueueLength, now: float) -> None:
-        begun = starter.start(count, group.everybody)
+        begun = starter.start(count, group.all_nodes)
         group.nodes += begun.handles
         if begun.handles:
-            asked = f"{len(begun.handles)} more asked for"
-            self.say_once(f"{queue.running} tasks run and {queue.waiting} wait: {asked}", always=True)
+            asked = f"requesting {len(begun.handles)} more"
+            self.say_once(f"{queue.running} tasks running, {queue.waiting} queued: {asked}", always=True)
         for problem in begun.problems:
             self.say_once(problem)
         if begun.problems and self.factory is not None:
             self.factory.start_failed(now)
 
     def say_once(self, words: str, *, always: bool = False) -> None:
-        """Says it unless it is what was said last."""
+        """Logs a message unless it equals the last one."""
         if words != self._said or always:
             self._said = words
             self.say(words)
 
 
 def ability_of(group: GroupRecord) -> Ability:
-    """What the next node of a group will have, as far as is known."""
+    """Returns the ability of the group's next node, as far as it is known."""
     return expected_ability(group.kind, group.name, group.agent, group.options, group.labels, group.offers)
 
 
 def _fitted(bounds: Bounds, starter: Starter, share: DemandShare) -> Bounds:
-    """With what a node of this group takes at a time, and no more nodes than there is room for."""
+    """Sets the tasks per node from the demand, and limits the maximum to the starter's capacity."""
     room = starter.room if isinstance(starter, SshStarter) else bounds.maximum
     most = max(bounds.minimum, min(bounds.maximum, room))
     return msgspec.structs.replace(bounds, tasks_per_node=share.at_once, maximum=most)
@@ -329,23 +331,23 @@ def _drain(access: Access, handle: Handle, nodes: Mapping[int, NodeInfo]) -> boo
 
 
 def _since(idle_seconds: float | None, now: float, patience: float) -> float | None:
-    """Since when a node has been idle; not yet, if it has been so for no longer than work may take to find it."""
+    """Returns since when a node has been idle; None if for less time than work may need to reach it."""
     return None if idle_seconds is None or idle_seconds < patience else now - idle_seconds
 
 
 START_SECONDS = {"local": 2.0, "ssh": 5.0}
-"""How long a node takes to come, where that is not up to a batch system."""
+"""Expected seconds to start a node without a batch system."""
 
 
 def bounds_of(kind: str, minimum: int, maximum: int, idle_seconds: float) -> Bounds:
-    """The bounds of a factory as the user gives them, with what follows from how nodes are started."""
+    """Returns the settings of a factory from the user's bounds and the kind of nodes."""
     usual = Bounds()
     start = START_SECONDS.get(kind, usual.start_seconds)
     return Bounds(minimum, maximum, idle_seconds, start_seconds=start).checked()
 
 
 class FactoryProcess:
-    """The factories of one cluster at work."""
+    """The factories of all groups of one cluster."""
 
     def __init__(
         self, home: ClusterHome, backlog: Backlog, say: Callable[[str], None], now: Callable[[], float] = time.time
@@ -357,11 +359,11 @@ class FactoryProcess:
         self._complained = ""
 
     def turn(self, caller: Caller[WireMessage]) -> bool:
-        """One look at everything, and what follows from it; whether there is still something to look after."""
+        """Makes one round: reads the state and acts on it. Returns whether there is still a group to manage."""
         try:
-            found = told(caller)
+            found = read_cluster(caller)
         except InputError as error:
-            self._complain(f"the cluster does not answer: {error.message}")
+            self._report_problem(f"the cluster does not reply: {error.message}")
             return self.home.read_started().head is not None
         self._complained = ""
         demands = self.backlog.demands(found)
@@ -370,7 +372,7 @@ class FactoryProcess:
             if started.head is None:
                 return False
             if not started.has_bounds:
-                started.factory = None  # under the lock: who sets bounds now starts another one
+                started.factory = None  # under the lock: a command that sets bounds now starts another process
                 self.home.write_started(started)
                 return False
             try:
@@ -380,24 +382,24 @@ class FactoryProcess:
                 self.home.write_started(started)
         return True
 
-    def _complain(self, words: str) -> None:
+    def _report_problem(self, words: str) -> None:
         if words != self._complained:
             self._complained = words
             self.say(words)
 
-    def _tender(self, group: GroupRecord) -> GroupFactory:
+    def _factory_of(self, group: GroupRecord) -> GroupFactory:
         def say(words: str) -> None:
             self.say(f"group {group.name}: {words}")
 
         return self._tenders.setdefault(group.name, GroupFactory(say))
 
     def _look(self, started: ClusterRecord, found: ClusterReply) -> dict[str, str]:
-        """Asks how the nodes stand if it is time; by group, why nobody can tell."""
+        """Asks the starters for their nodes if it is time; returns, by group, why that failed."""
         now = self.now()
         looked_after = [group for group in started.groups if group.bounds is not None or group.closing]
         for group in looked_after:
-            if self._tender(group).notice(group, found) and group.kind != "local":
-                self.pace.hurry(now)  # somebody is gone
+            if self._factory_of(group).notice(group, found) and group.kind != "local":
+                self.pace.hurry(now)  # a node is gone
         elsewhere = self.pace.due(now)
         asked = [group for group in looked_after if group.kind == "local" or elsewhere]
         standings, silent = standings_of(self.home, asked)
@@ -409,21 +411,21 @@ class FactoryProcess:
             self._last = seen
         for group in asked:
             if group.name in silent:
-                self._tender(group).say_once(silent[group.name])
+                self._factory_of(group).say_once(silent[group.name])
             else:
-                self._tender(group).learn(group, standings, now)
+                self._factory_of(group).learn(group, standings, now)
         forget_closed(started)
         return silent
 
     def _act(
         self, started: ClusterRecord, found: ClusterReply, demands: list[CategoryDemand], silent: Mapping[str, str]
     ) -> None:
-        """Nodes without a factory take first what they can; then each group counts what those before it leave."""
+        """Assigns queued tasks to nodes without a factory first; then each group counts what earlier ones leave."""
         access = read(self.home.access)
         groups = [group for group in started.groups if group.bounds is not None]
         abilities = [ability_of(group) for group in groups]
         running = running_on(found)
-        pot = Pot(demands, running.values(), abilities)
+        pot = UncountedTasks(demands, running.values(), abilities)
         kept = {number for group in groups for number in present_of(group, found)}
         for number, (ability, count) in running.items():
             if number not in kept and not found.notes[number].draining:
@@ -431,13 +433,13 @@ class FactoryProcess:
         for group, ability in zip(groups, abilities, strict=True):
             if group.name not in silent:
                 count = sum(running[number][1] for number in present_of(group, found) if number in running)
-                pot.take(ability, self._tend(group, access, found, pot.share(ability, count)))
+                pot.take(ability, self._act_on_group(group, access, found, pot.share(ability, count)))
 
-    def _tend(self, group: GroupRecord, access: Access, found: ClusterReply, share: DemandShare) -> float:
-        """Has a group tended; how many of the waiting tasks it takes."""
-        tender, now = self._tender(group), self.now()
+    def _act_on_group(self, group: GroupRecord, access: Access, found: ClusterReply, share: DemandShare) -> float:
+        """Runs the factory of a group; returns how many of the queued tasks it takes."""
+        tender, now = self._factory_of(group), self.now()
         try:
-            acted, taken = tender.tend(group, starter_of(self.home, group), access, found, share, now)
+            acted, taken = tender.act(group, starter_of(self.home, group), access, found, share, now)
         except NotAnsweringError as error:
             tender.say_once(str(error))
             return 0.0
@@ -447,7 +449,7 @@ class FactoryProcess:
 
 
 def running_on(found: ClusterReply) -> dict[int, tuple[Ability, int]]:
-    """By node, what it has and how many tasks it runs; those that have said nothing yet are left out."""
+    """Returns, by node, its ability and number of running tasks; nodes without a status are left out."""
     return {
         number: (ability_of_node(node.resources, node.labels), found.notes[number].running)
         for number, node in found.nodes.items()
@@ -456,13 +458,13 @@ def running_on(found: ClusterReply) -> dict[int, tuple[Ability, int]]:
 
 
 def present_of(group: GroupRecord, found: ClusterReply) -> list[int]:
-    """The numbers of the nodes of a group that are there."""
-    names = {handle.name for handle in group.everybody}
+    """Returns the numbers of the group's current nodes."""
+    names = {handle.name for handle in group.all_nodes}
     return [number for number, node in found.nodes.items() if node.labels.get("node", "") in names]
 
 
 def keep(home: ClusterHome) -> None:
-    """The whole process: rounds, until it is told to end or there is no factory any more."""
+    """Runs the process: rounds, until it gets a signal or no group has bounds any more."""
     enough = threading.Event()
     for number in catchable((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)):
         signal.signal(number, lambda *_: enough.set())  # not in the midst of a round: what was asked for must be noted
@@ -471,8 +473,8 @@ def keep(home: ClusterHome) -> None:
     def say(words: str) -> None:
         print(time.strftime("%F %T"), words, flush=True)
 
-    keeper = FactoryProcess(home, Backlog(lambda: books_of(access), time.monotonic), say)
-    say("looks after the cluster")
+    keeper = FactoryProcess(home, Backlog(lambda: stores_of(access), time.monotonic), say)
+    say("factory started")
     with Caller(access, make_codec()) as caller:
         while keeper.turn(caller) and not enough.wait(ROUND_SECONDS):
             pass

@@ -1,7 +1,7 @@
-"""The groups of a cluster: who starts the nodes of each, how they stand, and letting them go.
+"""Groups of nodes: their starter, the state of their nodes, and draining or ending them.
 
-All nodes of one batch system are asked for with one question, whichever groups they belong to. What is to be started
-and ended is decided by `shoal.cluster.lifecycle`, when somebody gives a command, and by the factories.
+All nodes of one batch system are queried with one request, whatever group they belong to. `shoal.cluster.lifecycle`
+(user commands) and the factories decide which nodes are started and ended.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def agent_command(home: ClusterHome, *words: str) -> list[str]:
 
 
 def agent_words(group: GroupRecord) -> list[str]:
-    """What the agents of a group are told beside the access file."""
+    """Returns the arguments for the agents of a group, besides the access file."""
     return [*group.agent, *(f"--label={label}" for label in group.labels), f"--label={GROUP}={group.name}"]
 
 
 def starter_of(home: ClusterHome, group: GroupRecord) -> Starter:
-    """Whoever starts the nodes of this group."""
+    """Returns the starter for the nodes of this group."""
     command = agent_command(home, *agent_words(group))
     if group.kind == "ssh":
         from shoal.cluster.nodes.ssh import Ssh, SshStarter, parse_hosts
@@ -55,18 +55,18 @@ def starter_of(home: ClusterHome, group: GroupRecord) -> Starter:
 def standings_of(
     home: ClusterHome, groups: Sequence[GroupRecord], wanted: Mapping[str, Sequence[Handle]] | None = None
 ) -> tuple[dict[Handle, NodeStatus], dict[str, str]]:
-    """How nodes stand, and by group a sentence where nobody can tell.
+    """Returns the status of nodes, and by group a message if its starter does not reply.
 
-    `wanted` names by group the nodes that are asked for; without it, all are.
+    `wanted`: by group, the nodes to ask for; without it, all nodes.
     """
     together: dict[str, list[GroupRecord]] = {}
     for group in groups:
-        # One question to Slurm answers for all groups; every group with ssh has options and hosts of its own.
+        # One request to Slurm covers all groups; every group with ssh has options and hosts of its own.
         together.setdefault(group.kind if group.kind != "ssh" else f"ssh {group.name}", []).append(group)
     standings: dict[Handle, NodeStatus] = {}
     silent: dict[str, str] = {}
     for some in together.values():
-        handles = [each for group in some for each in (group.everybody if wanted is None else wanted[group.name])]
+        handles = [each for group in some for each in (group.all_nodes if wanted is None else wanted[group.name])]
         if not handles:
             continue
         try:
@@ -81,23 +81,23 @@ def are_gone(standings: Mapping[Handle, NodeStatus], handles: Iterable[Handle]) 
     return all(handle in standings and standings[handle].phase is NodePhase.ENDED for handle in handles)
 
 
-def strike_off(group: GroupRecord, standings: Mapping[Handle, NodeStatus]) -> None:
-    """Forgets the nodes of a group that have ended, and does not count on those that are ending."""
+def drop_ended(group: GroupRecord, standings: Mapping[Handle, NodeStatus]) -> None:
+    """Drops the nodes of a group that have ended, and marks those that are ending as leaving."""
     ending = [each for each in group.nodes if each in standings and standings[each].is_ending]
     group.nodes = [each for each in group.nodes if each not in ending and not are_gone(standings, [each])]
     group.leaving = [each for each in group.leaving if not are_gone(standings, [each])] + ending
 
 
 def forget_closed(started: ClusterRecord) -> None:
-    """Groups that were removed are forgotten with the last of their nodes."""
+    """Drops removed groups whose nodes have ended."""
     for group in started.groups:
-        if group.closing and not group.everybody:
-            leave_hosts(group)
-    started.groups = [group for group in started.groups if group.everybody or not group.closing]
+        if group.closing and not group.all_nodes:
+            clean_hosts(group)
+    started.groups = [group for group in started.groups if group.all_nodes or not group.closing]
 
 
-def leave_hosts(group: GroupRecord) -> None:
-    """Takes away what was brought to the hosts of a group."""
+def clean_hosts(group: GroupRecord) -> None:
+    """Deletes the files that were copied to the hosts of a group."""
     if group.lodgings:
         from shoal.cluster.nodes.remote_setup import clear_hosts
         from shoal.cluster.nodes.ssh import Ssh
@@ -105,8 +105,8 @@ def leave_hosts(group: GroupRecord) -> None:
         clear_hosts(Ssh(group.ssh), group.lodgings)
 
 
-def told(caller: Caller[WireMessage], timeout: float = 30.0) -> ClusterReply:
-    """Who is there and what is run."""
+def read_cluster(caller: Caller[WireMessage], timeout: float = 30.0) -> ClusterReply:
+    """Returns the nodes and runs of a cluster."""
     answer = caller.ask(ClusterRequest(), timeout)
     if isinstance(answer, RefusedReply):
         raise InputError(f"the cluster refuses: {answer.why}")
@@ -114,28 +114,28 @@ def told(caller: Caller[WireMessage], timeout: float = 30.0) -> ClusterReply:
     return answer
 
 
-def let_go(access: Access, starter: Starter, handles: Sequence[Handle]) -> list[Handle]:
-    """Asks nodes to end when they have done what they have begun; those that nobody has heard of are ended at once."""
+def drain_nodes(access: Access, starter: Starter, handles: Sequence[Handle]) -> list[Handle]:
+    """Asks nodes to end when their running tasks have ended; nodes whose agent has not joined are ended at once."""
     try:
         with Caller(access, make_codec()) as caller:
-            nodes = told(caller).nodes
+            nodes = read_cluster(caller).nodes
     except InputError:
         nodes = {}
     address_of = {node.labels.get("node", ""): node.address for node in nodes.values()}
     leaving: list[Handle] = []
-    deaf: list[Handle] = []
+    unreachable: list[Handle] = []
     for handle in handles:
         address = address_of.get(handle.name)
         heard = address is not None and ask_to_end(access, address, at_once=False)
-        (leaving if heard else deaf).append(handle)
-    if deaf:
-        starter.stop(deaf)
+        (leaving if heard else unreachable).append(handle)
+    if unreachable:
+        starter.stop(unreachable)
     return leaving
 
 
 def ask_to_end(access: Access, address: str, *, at_once: bool) -> bool:
-    """Tells one agent that it is to end; whether it has heard. One that is to end at once is ended from outside if not,
-    the others have begun something: they get the time that a busy machine takes."""
+    """Asks one agent to end; returns whether it has received the request. With `at_once` the wait is short, since the
+    starter then ends the node. Otherwise the agent may be busy with tasks, and gets more time to reply."""
     patience, answer = (2.0, 5.0) if at_once else (10.0, 20.0)
     try:
         with Caller(access.at([address]), make_codec(), patience=patience) as caller:

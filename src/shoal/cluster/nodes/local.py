@@ -1,7 +1,7 @@
-"""Nodes as processes of this machine, each the head of a session of its own, so that they outlive whoever started them.
+"""Nodes as local processes, each the leader of a session of its own, so that they outlive the command that starts them.
 
-A process is touched only if pid, start moment and boot are those of the handle, or if its environment carries the
-node's name. What the agent itself starts, it ends itself; `stop` also ends what an agent that was killed left behind.
+A process is signalled only if pid, start time and boot id match its handle, or if its environment contains the node's
+name. An agent ends its own children; `stop` also ends what an agent that was killed has left behind.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from shoal.execution.processes.process_table import (
 )
 
 GRACE = 15.0
-"""Seconds that a node gets between the request to end and the end."""
+"""Seconds between the request to end and SIGKILL."""
 _TAIL = 4096
 
 
 class LocalStarter:
-    """Starts a command here, as often as asked; log files go to `logs`."""
+    """Starts a command on this machine; log files go to `logs`."""
 
     def __init__(self, command: Sequence[str], logs: str, environment: Mapping[str, str] | None = None) -> None:
         self.command = list(command)
         self.logs = logs
         self.environment = dict(environment or {})
         self._statuses: dict[str, int] = {}
-        """Exit statuses of children that were reaped, by name: only their parent gets to know them, and only once."""
+        """By name, exit statuses of reaped children: only their parent can read them, and only once."""
 
     def start(self, count: int, beside: Iterable[Handle] = ()) -> StartResult:
         handles = []
@@ -62,12 +62,12 @@ class LocalStarter:
                     (os.POSIX_SPAWN_DUP2, descriptor, 2),
                 ],
                 setsid=True,
-                # A shell starts background commands with SIGINT ignored, and that would be inherited.
+                # A shell starts background commands with SIGINT ignored, which children would inherit.
                 setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE],
             )
         finally:
             os.close(descriptor)
-        # Nobody has waited for it yet, so the pid is still its own even if it has ended.
+        # The child is not reaped yet, so the pid belongs to it even if it has ended.
         return LocalHandle(name, pid, start_ticks(pid) or 0, boot_identity(), log)
 
     def poll(self, handles: Iterable[Handle]) -> dict[Handle, NodeStatus]:
@@ -76,7 +76,7 @@ class LocalStarter:
 
     def _standing(self, handle: LocalHandle, boot: str) -> NodeStatus:
         if handle.boot != boot:
-            return NodeStatus(NodePhase.ENDED, "this machine was started anew")
+            return NodeStatus(NodePhase.ENDED, "this machine was rebooted")
         if is_alive(handle):
             return NodeStatus(NodePhase.RUNNING)
         self._reap(handle)
@@ -93,7 +93,7 @@ class LocalStarter:
             self._statuses[handle.name] = os.waitstatus_to_exitcode(status)
 
     def stop(self, handles: Iterable[Handle], grace: float = GRACE) -> None:
-        """Asks whole groups to end, waits for their heads, then ends by force what is left of them."""
+        """Asks process groups to end, waits for their leaders, then kills what is left of them."""
         boot = boot_identity()
         ours = [handle for handle in handles if isinstance(handle, LocalHandle) and handle.boot == boot]
         waiting: dict[int, LocalHandle] = {}
@@ -115,13 +115,14 @@ class LocalStarter:
 
 
 def is_alive(handle: LocalHandle) -> bool:
-    """Whether the process of the handle, and not another one with its pid, still runs."""
+    """Whether the process of the handle still runs, and not another one with its pid."""
     fields = read_small(f"/proc/{handle.pid}/stat").rpartition(b")")[2].split()
     return len(fields) > 19 and int(fields[19]) == handle.ticks and fields[0] not in (b"Z", b"X")
 
 
 def _open_if_alive(handle: LocalHandle) -> int | None:
-    """A descriptor that becomes readable when the process ends. Who holds it is sure whose pid that is."""
+    """Returns a descriptor that becomes readable when the process ends. While it is open, the pid cannot refer to
+    another process."""
     try:
         descriptor = os.pidfd_open(handle.pid)
     except OSError:
@@ -133,7 +134,7 @@ def _open_if_alive(handle: LocalHandle) -> int | None:
 
 
 def _outlasting(processes: Mapping[int, LocalHandle], seconds: float) -> list[LocalHandle]:
-    """Those that still run when the time is over, or nothing as soon as all have ended."""
+    """Returns the processes that still run after `seconds`; returns early when all have ended."""
     poller = select.poll()
     left = dict(processes)
     for descriptor in left:
@@ -147,7 +148,7 @@ def _outlasting(processes: Mapping[int, LocalHandle], seconds: float) -> list[Lo
 
 
 def end_marked(names: set[str]) -> None:
-    """Ends every process whose environment names one of these nodes."""
+    """Kills every process whose environment contains one of these node names."""
     if not names:
         return
     wanted = {f"{NODE_NAME}={name}".encode() for name in names}
@@ -157,7 +158,7 @@ def end_marked(names: set[str]) -> None:
 
 
 def describe_end(status: int | None, log: str) -> str:
-    """Why a node has ended: its exit status if that is known, and the last thing it said."""
+    """Returns why a node has ended: its exit status, if known, and the last line of its log."""
     words = "ended"
     if status is not None:
         words = f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
@@ -166,7 +167,7 @@ def describe_end(status: int | None, log: str) -> str:
 
 
 def last_line(log: str) -> str:
-    """The last line of a log that says anything; nothing if there is none."""
+    """Returns the last non-empty line of a log; empty if there is none."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))

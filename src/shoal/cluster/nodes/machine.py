@@ -1,5 +1,7 @@
-"""Reads what this machine has and what the system lets this process have of it; `shoal.cluster.nodes.offer` judges
-it."""
+"""Reads the resources of this machine, the limits of this process, and the network addresses for other nodes.
+
+`shoal.cluster.nodes.offer` decides what a node offers of them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _GPU_DEVICE = re.compile(r"nvidia[0-9]+")
 
 
 def this_machine(directory: str, groups: str = _GROUPS, own_groups: str = "/proc/self/cgroup") -> MachineFacts:
-    """The facts about this machine; the disk is the one of `directory`."""
+    """Returns the facts about this machine; the disk is that of `directory`."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     folders = _group_folders(groups, own_groups)
     return MachineFacts(
@@ -33,8 +35,8 @@ def this_machine(directory: str, groups: str = _GROUPS, own_groups: str = "/proc
 
 
 def shares_of_machine(words: Sequence[str], count: int) -> list[str]:
-    """Options for each of so many agents on this machine, which divide its cores and its memory among them, beside
-    those that somebody has given: who says how much an agent has is right."""
+    """Returns options for each of `count` agents on this machine, which divide its cores and memory equally, unless the
+    user's arguments state them."""
     machine, count = this_machine(os.getcwd()), max(1, count)
     found = []
     if not any(word.startswith("--cores") for word in words):
@@ -45,7 +47,8 @@ def shares_of_machine(words: Sequence[str], count: int) -> list[str]:
 
 
 def _group_folders(groups: str, own_groups: str) -> list[str]:
-    """Folders of our control groups with all groups above them: each may limit us. Version 1 has one per controller."""
+    """Returns the control groups of this process and all their ancestors: each may limit it. Version 1 has one per
+    controller."""
     folders = []
     for line in _read(own_groups).splitlines():
         _, _, rest = line.partition(":")
@@ -58,7 +61,7 @@ def _group_folders(groups: str, own_groups: str) -> list[str]:
 
 
 def _quota(folder: str) -> float | None:
-    """Cores' worth of time a group may use; `max` and -1 stand for no limit."""
+    """Returns the cores that a group may use; `max` and -1 mean no limit."""
     words = _read(f"{folder}/cpu.max").split()
     if not words:
         words = [*_read(f"{folder}/cpu.cfs_quota_us").split(), *_read(f"{folder}/cpu.cfs_period_us").split()]
@@ -92,18 +95,18 @@ def _read(path: str) -> str:
 
 LOOPBACK = "127.0.0.1"
 _FAR_AWAY = "203.0.113.1"
-"""An address that belongs to nobody: the way to it is the default one."""
+"""An address that is not assigned to any host: the route to it is the default route."""
 _ANY_PORT = 9
 _GIVE_HOST = "give the address of this machine that the nodes can reach with --host"
 
 
 def host_of(address: str) -> str:
-    """The host of `tcp://HOST:PORT`."""
+    """Returns the host of `tcp://HOST:PORT`."""
     return address.removeprefix("tcp://").rpartition(":")[0]
 
 
 def own_address_towards(host: str) -> str | None:
-    """The address that this machine has for a host; None: there is no such host, or no way to it."""
+    """Returns the address of this machine as seen by a host; None: the host is unknown or unreachable."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((host, _ANY_PORT))
@@ -113,7 +116,7 @@ def own_address_towards(host: str) -> str | None:
 
 
 def own_address_for(contacts: Sequence[str]) -> str:
-    """Where an agent listens: at the address by which the head, at one of these contacts, reaches it."""
+    """Returns the address where an agent listens: the one by which the head, at one of these contacts, reaches it."""
     for contact in contacts:
         found = own_address_towards(host_of(contact))
         if found is not None:
@@ -122,14 +125,14 @@ def own_address_for(contacts: Sequence[str]) -> str:
 
 
 def own_address_for_hosts(hosts: Sequence[str]) -> str:
-    """Where a head listens whose nodes will be on these hosts; on none that is known: elsewhere."""
+    """Returns the address where a head listens for nodes on these hosts."""
     towards = [own_address_towards(host) for host in hosts]
     found = [address for address in towards if address is not None]
     for address in found:
         if not is_loopback(address):
             return address
     if found and len(found) == len(towards):
-        return found[0]  # all of them are this machine
+        return found[0]  # all hosts are this machine
     default = own_address_towards(_FAR_AWAY) or own_address_towards(socket.gethostname())
     if default is None or is_loopback(default):
         raise InputError("this machine has no address that other machines could reach", remedy=_GIVE_HOST)
@@ -137,7 +140,7 @@ def own_address_for_hosts(hosts: Sequence[str]) -> str:
 
 
 def checked_host(host: str) -> str:
-    """The address that the user gave, by number: a socket is not bound to a name."""
+    """Returns the numeric form of the address that the user gave: a socket cannot be bound to a name."""
     try:
         found = str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

@@ -1,9 +1,8 @@
-"""What a node offers to a cluster: how much of each resource, until when, and with which labels.
+"""What a node offers to a cluster: resources, the end of its time, and labels. Pure.
 
-The command line is asked first, then `CORES`, `MEMORY`, `DISK` and `GPUS` in the environment, then the allocation of
-the batch job this runs in, then the machine. What is found out is never more than the allocation, the affinity mask and
-the control group allow. What is declared is believed, with a warning if there is not so much. Pure: the machine is read
-by `shoal.cluster.nodes.machine`.
+Sources, in this order: the command line; `CORES`, `MEMORY`, `DISK` and `GPUS` in the environment; the allocation of the
+batch job; the machine (read by `shoal.cluster.nodes.machine`). Detected amounts never exceed the allocation, the
+affinity mask and the control group. Declared amounts are accepted, with a warning if the machine has less.
 """
 
 from __future__ import annotations
@@ -25,44 +24,44 @@ _PER_NODE = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
-    """What stands here, and what the system lets this process have of it."""
+    """The hardware, and the limits of this process."""
 
     cores: int
     memory: int
     disk: int
     gpus: int = 0
     affinity: int | None = None
-    """Cores in the affinity mask."""
+    """Number of cores in the affinity mask."""
     group_cores: float | None = None
-    """Cores' worth of time that the control group may use."""
+    """Number of cores' time that the control group may use."""
     group_memory: int | None = None
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """What the command line says, as it was written."""
+    """Options of the command line, unparsed."""
 
     cores: str | None = None
     memory: str | None = None
     disk: str | None = None
     gpus: str | None = None
     resources: tuple[str, ...] = ()
-    """`NAME=N` each."""
+    """Items of the form `NAME=N`."""
     labels: tuple[str, ...] = ()
-    """`KEY=VALUE` each."""
+    """Items of the form `KEY=VALUE`."""
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a node brings to the cluster."""
+    """The resources, time and labels of a node."""
 
     resources: Resources
     ends_at: float | None = None
-    """When the batch system takes the node back, in seconds since 1970."""
+    """When the batch system ends the node, in seconds since 1970."""
     labels: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 class _Allocation(msgspec.Struct):
-    """What the batch job has been given; what it does not say is not limited by it."""
+    """Limits of the batch job; None: no limit."""
 
     cores: int | None = None
     memory: int | None = None
@@ -71,7 +70,7 @@ class _Allocation(msgspec.Struct):
 
 
 def offer(environment: Mapping[str, str], machine: MachineFacts, declared: Declared) -> Offer:
-    """Everything a node offers, with a sentence for whatever in it looks wrong."""
+    """Returns everything that a node offers, with warnings."""
     warnings: list[str] = []
     allocation = _allocation(environment, warnings)
     found = _found(machine, allocation, environment)
@@ -84,7 +83,7 @@ def offer(environment: Mapping[str, str], machine: MachineFacts, declared: Decla
             if said > found[name]:
                 beyond.append(f"{name} {show_amount(name, said)} (there is {show_amount(name, found[name])})")
     if beyond:
-        warnings.append(f"this node offers more than it has: {', '.join(beyond)}")
+        warnings.append(f"this node declares more than it has: {', '.join(beyond)}")
     for text in declared.resources:
         name, number = _pair(text, "--resource", "NAME=N")
         if name in KNOWN:
@@ -95,7 +94,7 @@ def offer(environment: Mapping[str, str], machine: MachineFacts, declared: Decla
 
 
 def _said(name: str, declared: Declared, environment: Mapping[str, str]) -> int | None:
-    """What the user declares of a resource; None if it is to be found out."""
+    """Returns what the user declares of a resource; None if it is to be detected."""
     text: str | None = getattr(declared, name)
     what = f"--{name}"
     if text is None:
@@ -104,7 +103,7 @@ def _said(name: str, declared: Declared, environment: Mapping[str, str]) -> int 
         return None
     text = text.strip()
     if name in BYTE_RESOURCES:
-        # A plain number counts megabytes here, as in the environment of Makeflow's tasks and in Slurm's.
+        # A plain number means megabytes here, as in the environment of Makeflow's tasks and in Slurm's.
         plain = re.fullmatch(r"[0-9]+(\.[0-9]+)?", text)
         return parse_size(f"{text}M" if plain else text, what)
     amount = parse_amount(text, what)
@@ -114,7 +113,7 @@ def _said(name: str, declared: Declared, environment: Mapping[str, str]) -> int 
 
 
 def _found(machine: MachineFacts, allocation: _Allocation, environment: Mapping[str, str]) -> dict[str, int]:
-    """What there is for us, in smallest units: the least of machine, mask, control group and allocation."""
+    """Returns the available amounts in smallest units: the minimum of machine, mask, control group and allocation."""
     cores = [float(machine.cores)]
     cores += [float(limit) for limit in (machine.affinity, machine.group_cores, allocation.cores) if limit is not None]
     memory = [limit for limit in (machine.memory, machine.group_memory, allocation.memory) if limit is not None]
@@ -128,19 +127,19 @@ def _found(machine: MachineFacts, allocation: _Allocation, environment: Mapping[
 
 
 def _allocation(environment: Mapping[str, str], warnings: list[str]) -> _Allocation:
-    """The Slurm job we are in, if we are in one."""
+    """Returns the limits of the Slurm job around this process, if there is one."""
     found = _Allocation()
     if not (environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID")):
         return found
     number = _Numbers(environment, warnings)
     found.cores = number.whole("SLURM_CPUS_ON_NODE") or _cpus_per_node(environment, warnings)
     per_node, per_core = number.whole("SLURM_MEM_PER_NODE"), number.whole("SLURM_MEM_PER_CPU")
-    # Zero stands for all the memory of the node.
+    # Zero means all memory of the node.
     if per_node:
         found.memory = per_node * MEGABYTE
     elif per_core and found.cores:
         found.memory = per_core * found.cores * MEGABYTE
-    # A job that asked for no GPU has none, even if the machine shows them.
+    # A job that requested no GPU has none, even if the machine shows them.
     found.gpus = number.whole("SLURM_GPUS_ON_NODE") or 0
     end = number.whole("SLURM_JOB_END_TIME")
     found.ends_at = float(end) if end else None
@@ -148,7 +147,7 @@ def _allocation(environment: Mapping[str, str], warnings: list[str]) -> _Allocat
 
 
 class _Numbers:
-    """Whole numbers of the environment; one that is none is as if it were not there, and is told."""
+    """Reads integers from the environment; an invalid one is ignored with a warning."""
 
     def __init__(self, environment: Mapping[str, str], warnings: list[str]) -> None:
         self.environment, self.warnings = environment, warnings
@@ -158,13 +157,14 @@ class _Numbers:
         if not text:
             return None
         if not re.fullmatch(r"[0-9]{1,15}", text):
-            self.warnings.append(f"{name}={text} in the environment is not a number and is left aside")
+            self.warnings.append(f"{name}={text} in the environment is not a number and is ignored")
             return None
         return int(text)
 
 
 def _cpus_per_node(environment: Mapping[str, str], warnings: list[str]) -> int | None:
-    """`4(x2),2` is four cores on the first two nodes and two on the third; SLURM_NODEID says which one is ours."""
+    """Parses `4(x2),2`: four cores on the first two nodes and two on the third; SLURM_NODEID is the index of this
+    node."""
     text = environment.get("SLURM_JOB_CPUS_PER_NODE", "").strip()
     if not text:
         return None
@@ -177,12 +177,12 @@ def _cpus_per_node(environment: Mapping[str, str], warnings: list[str]) -> int |
         if left < repeated:
             return int(match[1])
         left -= repeated
-    warnings.append(f"SLURM_JOB_CPUS_PER_NODE={text} in the environment does not tell this node's cores")
+    warnings.append(f"SLURM_JOB_CPUS_PER_NODE={text} in the environment does not contain this node's cores")
     return None
 
 
 def _visible_devices(text: str) -> int:
-    """How many GPUs CUDA would show: it stops at the first entry that is not a device."""
+    """Returns how many GPUs CUDA would show: it stops at the first entry that is not a device."""
     count = 0
     for entry in text.split(","):
         if not re.fullmatch(r"\s*(?:[0-9]+|(?:GPU|MIG)-\S+)\s*", entry):

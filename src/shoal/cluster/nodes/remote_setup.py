@@ -1,10 +1,10 @@
-"""What a node needs travels with it: finds out whether this very Shoal works over there, and takes it along if not.
+"""Remote setup of hosts: checks whether the same Shoal runs there, and otherwise copies the package and its libraries.
 
-First the same path is tried: on a shared file system, or on machines set up alike, nothing has to be done. Otherwise
-the package and the libraries it imports go over as one archive, named by its content and unpacked once per machine. An
-archive rather than a wheel: building one needs tools and installing one needs the network, and neither is sure to be
-there, while what runs here is certainly at hand. It needs a Python of the same version over there. How commands get
-there is `shoal.cluster.nodes.ssh`'s and Slurm's matter. Nodes on this machine need none of this.
+First the same path is tried: with a shared file system, or on machines that are set up alike, nothing is to be done.
+Otherwise the package and the libraries that it imports are sent as one archive, named by its content and unpacked once
+per machine. It is an archive rather than a wheel: building a wheel needs tools and installing one needs the network,
+and neither is certain, while the files that run here are at hand. The host needs a Python of the same version. Commands
+run over SSH (`shoal.cluster.nodes.ssh`) or Slurm. Nodes on this machine need no setup.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from shoal.cluster.nodes.starters import RemoteSetup
 from shoal.errors import InputError
 
 LIBRARIES = ("msgspec", "cloudpickle", "pyzmq", "redis", "cryptography", "cffi")
-"""What an agent imports (cffi for cryptography). Numpy, which is large, serves only predictions, which are made where
-the user is."""
+"""Libraries that an agent imports (cffi for cryptography). Numpy, which is large, is used for predictions only, which
+are computed on the user's machine."""
 _PROBE = "from shoal.cluster.nodes.remote_setup import footprint; print('footprint', footprint())"
 _DEFAULT_FOLDER = '"${XDG_CACHE_HOME:-$HOME/.cache}"/shoal'
 _QUEUE_SECONDS = 600.0
 
 
 class InstalledShoal(msgspec.Struct, frozen=True):
-    """How Shoal is run over there."""
+    """How to run Shoal on a host."""
 
     python: str
     environment: dict[str, str] = {}
     carried: bool = False
 
     def command(self, *words: str) -> list[str]:
-        """The command line of `shoal WORDS` over there."""
+        """Returns the command line of `shoal WORDS` on the host."""
         return [self.python, "-m", "shoal", *words]
 
 
 class RemotePlace(Protocol):
-    """Somewhere that scripts of the shell can be run."""
+    """A host, or a job, where shell scripts can be run."""
 
     name: str
 
@@ -64,7 +64,7 @@ class RemotePlace(Protocol):
 
 
 class SshPlace:
-    """A host."""
+    """A host that is reached over SSH."""
 
     def __init__(self, ssh: Ssh, host: str) -> None:
         self.ssh, self.host, self.name = ssh, host, f"host {host}"
@@ -74,9 +74,9 @@ class SshPlace:
 
 
 class SlurmPlace:
-    """Some node that Slurm gives for these options; a script waits in the queue like any other job."""
+    """A node that Slurm allocates for these options; a script waits in the queue like any other job."""
 
-    name = "the node that Slurm gave"
+    name = "the node allocated by Slurm"
 
     def __init__(self, options: Sequence[str] = ()) -> None:
         self.options = list(options)
@@ -87,18 +87,22 @@ class SlurmPlace:
         try:
             done = subprocess.run(words, input=data, env=environment, capture_output=True, timeout=_QUEUE_SECONDS)
         except FileNotFoundError:
-            raise InputError("there is no srun on this machine", remedy="start the cluster where jobs start") from None
+            raise InputError(
+                "there is no srun on this machine",
+                remedy="start the cluster on a machine from which jobs are submitted",
+            ) from None
         except subprocess.TimeoutExpired:
-            return RemoteCommandResult(1, "", f"Slurm gave no node within {_QUEUE_SECONDS:.0f} s")
+            return RemoteCommandResult(1, "", f"Slurm allocated no node within {_QUEUE_SECONDS:.0f} s")
         errors = done.stderr.decode(errors="replace").strip().splitlines()
         problem = "" if done.returncode == 0 else f"{self.name}: {errors[-1] if errors else done.returncode}"
         return RemoteCommandResult(done.returncode, done.stdout.decode(errors="replace"), problem)
 
 
 def arrange(place: RemotePlace, pack: Callable[[], Archive] | None = None, folder: str | None = None) -> InstalledShoal:
-    """How to run this Shoal at a place; carries it there if need be, into `folder` (by default the user's cache).
+    """Returns how to run this Shoal on a host; copies it into `directory` there if necessary (by default the user's
+    cache).
 
-    `pack` makes the archive, or has it already.
+    `pack` returns the archive, which is made only if it is needed.
     """
     found = _probe(place, [sys.executable], {})
     if found.get(sys.executable) == footprint():
@@ -112,13 +116,13 @@ def arrange(place: RemotePlace, pack: Callable[[], Archive] | None = None, folde
         if theirs == archive.footprint:
             return InstalledShoal(python, environment, carried=True)
     raise InputError(
-        f"{place.name} has no {version} for {platform.machine()} that runs this Shoal",
+        f"{place.name} has no {version} for {platform.machine()} that can run this Shoal",
         remedy=f"install {version} there, or set up Shoal at the same path",
     )
 
 
 def _probe(place: RemotePlace, pythons: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The footprints that the given interpreters find over there."""
+    """Returns the footprints reported by the given interpreters on the host."""
     given = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
     lines = [f'echo "python {name}"; {given} {shlex.quote(name)} -c "{_PROBE}" 2>/dev/null' for name in pythons]
     answer = place.run("\n".join([*lines, "exit 0"]) + "\n")
@@ -135,7 +139,7 @@ def _probe(place: RemotePlace, pythons: Sequence[str], environment: Mapping[str,
 
 
 def carry(place: RemotePlace, archive: Archive, folder: str | None = None) -> str:
-    """Brings the archive over and unpacks it, unless it is there; gives the folder it is in."""
+    """Sends and unpacks the archive unless it is there; returns its directory on the host."""
     base = shlex.quote(folder) if folder else _DEFAULT_FOLDER
     target = f'base={base}; there="$base"/{archive.name}'
     answer = place.run(f'{target}; [ -d "$there" ] && echo "$there"; exit 0')
@@ -143,7 +147,7 @@ def carry(place: RemotePlace, archive: Archive, folder: str | None = None) -> st
         raise InputError(answer.problem)
     if answer.output.strip():
         return answer.output.strip()
-    # Unpacked aside and moved: another one may do the same at this moment, and either result will do.
+    # Unpacked elsewhere and renamed: another process may do the same at this moment, and either result is valid.
     answer = place.run(
         f'{target}; umask 077; mkdir -p "$base" && new=$(mktemp -d "$base/new-XXXXXX") || exit 1\n'
         'tar -xzf - -C "$new" || { rm -rf "$new"; exit 1; }\n'
@@ -152,12 +156,12 @@ def carry(place: RemotePlace, archive: Archive, folder: str | None = None) -> st
         archive.data,
     )
     if answer.problem or not answer.output.strip():
-        raise InputError(f"Shoal cannot be brought to {place.name}: {answer.problem or 'nothing was unpacked'}")
+        raise InputError(f"cannot copy Shoal to {place.name}: {answer.problem or 'nothing was unpacked'}")
     return answer.output.strip()
 
 
 def send_private(place: RemotePlace, data: bytes, name: str, folder: str | None = None) -> str:
-    """Writes a file that only its owner may read, such as the access file; gives its path over there."""
+    """Writes a file that only its owner can read, such as the access file; returns its path on the host."""
     base = shlex.quote(folder) if folder else _DEFAULT_FOLDER
     answer = place.run(
         f'base={base}; umask 077; mkdir -p "$base" && new=$(mktemp "$base/new-XXXXXX") || exit 1\n'
@@ -165,12 +169,13 @@ def send_private(place: RemotePlace, data: bytes, name: str, folder: str | None 
         data,
     )
     if answer.problem or not answer.output.strip():
-        raise InputError(f"a file cannot be brought to {place.name}: {answer.problem or 'nothing was written'}")
+        raise InputError(f"cannot copy a file to {place.name}: {answer.problem or 'nothing was written'}")
     return answer.output.strip()
 
 
 def footprint() -> str:
-    """What must be alike on both sides: Python, kind of machine, versions of libraries, every file of Shoal."""
+    """Returns a digest of everything that must be equal on both sides: Python, machine type, versions of libraries,
+    files of Shoal."""
     return _footprint(_contents(_package_files()))
 
 
@@ -185,13 +190,13 @@ def _footprint(package: Mapping[str, bytes]) -> str:
 
 
 class Archive:
-    """The package and its libraries as one compressed archive, the same bytes for the same content."""
+    """The package and its libraries as one compressed archive; equal content gives equal bytes."""
 
     def __init__(self, libraries: Sequence[str] = LIBRARIES) -> None:
         paths = dict(_package_files())
         contents = _contents(paths.items())
         self.footprint = _footprint(contents)
-        """Of exactly what was read: the files may be edited meanwhile."""
+        """The footprint of the bytes that were read: the files may change meanwhile."""
         others = dict(_library_files(libraries))
         paths |= others
         contents |= _contents(others.items())
@@ -216,7 +221,7 @@ def _contents(files: Iterable[tuple[str, str]]) -> dict[str, bytes]:
 
 
 def _package_files() -> Iterator[tuple[str, str]]:
-    """Names in the archive and paths of all files of the package, in order."""
+    """Yields names in the archive and paths of all files of the package, sorted."""
     root = os.path.dirname(os.path.abspath(shoal.__file__))
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
@@ -226,14 +231,14 @@ def _package_files() -> Iterator[tuple[str, str]]:
 
 
 def _library_files(libraries: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """All files of the libraries as they are installed here; one that is not installed is not needed there either."""
+    """Yields all installed files of the libraries; a library that is not installed here is not needed there either."""
     for library in libraries:
         try:
             files = metadata.distribution(library).files or []
         except metadata.PackageNotFoundError:
             continue
         for file in files:
-            # Programs stand outside of the folder of libraries, and are not imported.
+            # Scripts are outside the libraries' directory, and are not imported.
             if ".." not in file.parts and "__pycache__" not in file.parts:
                 path = str(file.locate())
                 if os.path.isfile(path):
@@ -254,7 +259,7 @@ _NAME_SECONDS = 10.0
 def prepare_hosts(
     ssh: Ssh, hosts: Sequence[SshHost], access: Access, words: Sequence[str], say: Callable[[str], None]
 ) -> dict[str, RemoteSetup]:
-    """Brings everything to hosts; those that cannot be used are told, and left out."""
+    """Sets up all hosts; reports unusable ones and leaves them out."""
     data = _as_bytes(narrowed(access, Role.WORKER))
     archive = cache(Archive)
     found: dict[str, RemoteSetup] = {}
@@ -280,7 +285,7 @@ def _prepare(
 
 
 def _as_bytes(access: Access) -> bytes:
-    """The content of an access file."""
+    """Returns the content of an access file."""
     with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
         path = os.path.join(folder, "access.json")
         write(access, path)
@@ -289,13 +294,13 @@ def _as_bytes(access: Access) -> bytes:
 
 
 def clear_hosts(ssh: Ssh, lodgings: Mapping[str, RemoteSetup]) -> None:
-    """Takes the access files away; a host that does not answer keeps one whose keys open nothing any more."""
+    """Deletes the access files; an unreachable host keeps one, whose keys are no longer valid."""
     if lodgings:
-        ssh.ask({host: f"rm -f {shlex.quote(lodging.access)}\n" for host, lodging in lodgings.items()})
+        ssh.ask({host: f"rm -f {shlex.quote(setup.access)}\n" for host, setup in lodgings.items()})
 
 
 def real_names(ssh: Ssh, hosts: Sequence[SshHost]) -> list[str]:
-    """The addresses behind the names of hosts, which may be short ones of the user's own for ssh."""
+    """Returns the addresses behind host names, which may be aliases in the user's ssh configuration."""
     names = []
     for host in hosts:
         plain = host.name.rpartition("@")[2]

@@ -1,8 +1,8 @@
-"""Nodes as jobs of Slurm: one array per submission, one `squeue` for all that is asked, one `scancel` to end them.
+"""Nodes as Slurm jobs: one job array per submission, one `squeue` per query, one `scancel` to end nodes.
 
-The agent takes the place of the batch shell (`exec`), so the signals meant for the job reach it: SIGTERM by `scancel`,
-and by `--signal` before the time limit. Slurm may send the latter up to a minute early. The folder of the logs, the
-access file and the program must be visible on the nodes, which is how clusters with Slurm are built.
+The agent replaces the batch shell (`exec`), so signals for the job reach it: SIGTERM by `scancel`, and by `--signal`
+before the time limit. Slurm may send the latter up to a minute early. The directory of the logs, the access file and
+the program must be visible on the nodes, as is usual on clusters with Slurm.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ENDED = {
 }
 _WAITING_FOR = {
     "AccountNotAllowed": "this account may not use the partition",
-    "BadConstraints": "no node has the features asked for",
+    "BadConstraints": "no node has the requested features",
     "BeginTime": "its begin time has not come",
     "Cleaning": "it was put back and is being cleaned up after",
     "Dependency": "a job it depends on has not ended",
@@ -67,7 +67,7 @@ _WAITING_FOR = {
     "Priority": "jobs of higher priority come first",
     "Prolog": "the node is being made ready",
     "QOSNotAllowed": "this quality of service may not use the partition",
-    "ReqNodeNotAvail": "the nodes asked for are down, drained or reserved",
+    "ReqNodeNotAvail": "the requested nodes are down, drained or reserved",
     "Reservation": "its reservation has not begun",
     "ReservationDeleted": "its reservation was removed",
     "Resources": "the nodes are busy with other jobs",
@@ -106,7 +106,7 @@ _PER |= {"PerNode": " per node"}
 
 
 def phase_of(state: str) -> NodePhase:
-    """The phase for a state; an unknown one counts as running, since nothing may be concluded from it."""
+    """Returns the phase for a state; an unknown state counts as running, since nothing may be concluded from it."""
     word = _word(state)
     if word in _WAITING:
         return NodePhase.WAITING
@@ -114,12 +114,12 @@ def phase_of(state: str) -> NodePhase:
 
 
 def is_ending(state: str) -> bool:
-    """Whether a job is over but for the end of its processes."""
+    """Whether a job is over except for the end of its processes."""
     return _word(state) == "COMPLETING"
 
 
 def why_waiting(reason: str) -> str:
-    """A reason code of a waiting job in words, with the code itself, which people look up."""
+    """Explains a reason code of a waiting job; includes the code, which users look up."""
     code = reason.strip().strip("()")
     if code in ("", "None"):
         return "Slurm has not looked at it yet"
@@ -129,7 +129,7 @@ def why_waiting(reason: str) -> str:
 
 
 def why_ended(state: str, reason: str = "") -> str:
-    """Why a job has ended, in words."""
+    """Explains why a job has ended."""
     words = _ENDED.get(_word(state), f"Slurm says: {state}")
     detail = reason.strip()
     # A job that was cancelled in the queue keeps the reason for which it waited there.
@@ -139,7 +139,7 @@ def why_ended(state: str, reason: str = "") -> str:
 
 
 def why_running(state: str) -> str:
-    """Nothing for a job that simply runs; otherwise what is the matter with it."""
+    """Explains the state of a running job; empty if it simply runs."""
     word = _word(state)
     known = {"RUNNING": "", "COMPLETING": "it is ending", "SUSPENDED": "it is suspended", "STOPPED": "it is stopped"}
     return known.get(word, f"Slurm says: {word}")
@@ -156,21 +156,21 @@ def _limit(code: str) -> str | None:
 
 
 def _word(state: str) -> str:
-    """`CANCELLED by 1000` and `CANCELLED+` are CANCELLED."""
+    """Normalises a state: `CANCELLED by 1000` and `CANCELLED+` are CANCELLED."""
     return state.split()[0].rstrip("+").upper() if state.split() else ""
 
 
 NOTICE_SECONDS = 30
-"""How long before the end of its allocation a node is told."""
+"""Seconds before the end of its allocation at which a node gets a signal."""
 ANSWER_SECONDS = 60.0
 _IDS_AT_ONCE = 500
 _BY_SLURM = ("COMPLETED", "CANCELLED", "TIMEOUT", "PREEMPTED")
-"""Ends that the agent's last words do not explain."""
+"""Final states that the last line of the agent's log does not explain."""
 _FORGOTTEN = "ended; Slurm has no record of how"
 _LONGEST_SENTENCE = 300
 _REFUSED = {
-    "array": "nodes are numbered by us; say how many with the size of the cluster",
-    "nodes": "every node is a job of its own; say how many with the size of the cluster",
+    "array": "Shoal numbers the nodes; set their number with the size of the cluster",
+    "nodes": "every node is a job of its own; set their number with the size of the cluster",
     "output": "logs are kept with the cluster",
     "error": "logs are kept with the cluster",
     "wrap": "the command is the agent's",
@@ -178,12 +178,12 @@ _REFUSED = {
     "test-only": "it would submit nothing",
     "clusters": "choose the cluster by SLURM_CONF",
 }
-"""Options of sbatch that would break what is done here, and why."""
+"""Options of sbatch that are rejected, and why."""
 _SHORT = {"a": "array", "N": "nodes", "o": "output", "e": "error", "W": "wait", "M": "clusters"}
 
 
 class SlurmStarter:
-    """Submits a command as jobs, with the user's own options of sbatch."""
+    """Submits a command as jobs, with the user's own options for sbatch."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class SlurmStarter:
         self.job_name = job_name
 
     def start(self, count: int, beside: Iterable[Handle] = ()) -> StartResult:
-        """One array for all; where arrays are not allowed, or not so large, single jobs."""
+        """Submits one job array; where arrays are not allowed, or not so large, single jobs."""
         if count < 1:
             return StartResult()
         os.makedirs(self.logs, exist_ok=True)
@@ -225,7 +225,7 @@ class SlurmStarter:
         return SlurmHandle(name, job, os.path.join(self.logs, f"{name}.log"))
 
     def _submit(self, stem: str, count: int) -> tuple[str | None, str]:
-        """The job's number, or a sentence that says why there is none."""
+        """Returns the job id, or None and the error message."""
         number = "%a" if count > 1 else "0"
         words = ["sbatch", f"--job-name={self.job_name}", f"--signal=B:TERM@{NOTICE_SECONDS}", "--export=ALL"]
         words += [*self.options, "--parsable", "--nodes=1", "--no-requeue", "--open-mode=append"]
@@ -239,10 +239,10 @@ class SlurmStarter:
         job = done.stdout.strip().partition(";")[0]
         if done.returncode == 0 and job.isdigit():
             return job, ""
-        return None, f"Slurm does not take the nodes: {_said(done)}"
+        return None, f"Slurm rejects the nodes: {_said(done)}"
 
     def _script(self, stem: str) -> str:
-        """What runs on the node; older versions of Slurm do not tell a job when it ends, so it asks."""
+        """Returns the job script. Older versions of Slurm do not tell a job when it ends, so the script queries it."""
         given = [f"export {key}={shlex.quote(value)}" for key, value in self.environment.items()]
         program = shlex.quote(self.command[0])
         return "\n".join(
@@ -283,7 +283,7 @@ class SlurmStarter:
         return standings
 
     def stop(self, handles: Iterable[Handle]) -> None:
-        """Slurm sends SIGTERM to what runs, and SIGKILL to what still runs after its KillWait."""
+        """Slurm sends SIGTERM to running jobs, and SIGKILL after its KillWait."""
         jobs = [handle.job for handle in handles if isinstance(handle, SlurmHandle)]
         for begin in range(0, len(jobs), _IDS_AT_ONCE):
             done = _call(["scancel", "--quiet", *jobs[begin : begin + _IDS_AT_ONCE]])
@@ -292,11 +292,11 @@ class SlurmStarter:
 
 
 def check_options(options: Sequence[str]) -> None:
-    """Refuses options of sbatch under which nodes could not be counted or found again."""
+    """Rejects options of sbatch under which nodes could not be counted or found again."""
     for option in options:
         if option.startswith("--"):
             given = option[2:].partition("=")[0]
-            # sbatch takes any beginning of a name that is not ambiguous.
+            # sbatch accepts any unambiguous prefix of an option.
             name = next((known for known in _REFUSED if given and known.startswith(given)), None)
         else:
             name = _SHORT.get(option[1:2]) if option.startswith("-") else None
@@ -305,15 +305,15 @@ def check_options(options: Sequence[str]) -> None:
 
 
 def _queue(jobs: Sequence[str]) -> dict[str, tuple[str, str, str]]:
-    """State, reason and end of every job and element that Slurm still knows."""
+    """Returns state, reason and end of every job and array element that Slurm still knows."""
     rows: dict[str, tuple[str, str, str]] = {}
     for begin in range(0, len(jobs), _IDS_AT_ONCE):
         some = ",".join(jobs[begin : begin + _IDS_AT_ONCE])
         words = ["squeue", "--noheader", "--array", "--states=all", f"--jobs={some}", "--format=%i|%T|%e|%r"]
         done = _call(words)
-        # A single number that Slurm has forgotten is an error to it, several are not.
+        # A single unknown job id is an error for squeue, one among several is not.
         if done.returncode != 0 and "Invalid job id" not in done.stderr:
-            raise NotAnsweringError(f"Slurm does not tell how the nodes stand: {_said(done)}")
+            raise NotAnsweringError(f"Slurm does not report the state of the nodes: {_said(done)}")
         for line in done.stdout.splitlines():
             job, _, rest = line.strip().partition("|")
             state, _, rest = rest.partition("|")
@@ -323,7 +323,7 @@ def _queue(jobs: Sequence[str]) -> dict[str, tuple[str, str, str]]:
 
 
 def _accounting(jobs: Sequence[str]) -> dict[str, str]:
-    """States of jobs that the queue has forgotten; nothing where Slurm keeps no accounts."""
+    """Returns final states of jobs that have left the queue; empty where Slurm keeps no accounting."""
     if not jobs:
         return {}
     bases = sorted({job.partition("_")[0] for job in jobs}, key=int)
@@ -352,7 +352,8 @@ def _with_log(words: str, handle: SlurmHandle) -> str:
 
 
 def submitting_environment() -> dict[str, str]:
-    """Ours without what an allocation around us says of itself, which must not shape other jobs."""
+    """Returns the environment without the variables of an allocation around this process, which must not affect other
+    jobs."""
     return {name: text for name, text in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
 
 
@@ -375,11 +376,11 @@ def _call(words: Sequence[str], script: str = "") -> subprocess.CompletedProcess
             remedy="start the cluster on a machine from which jobs are submitted",
         ) from None
     except subprocess.TimeoutExpired:
-        raise NotAnsweringError(f"{words[0]} did not answer within {ANSWER_SECONDS:.0f} s") from None
+        raise NotAnsweringError(f"{words[0]} did not reply within {ANSWER_SECONDS:.0f} s") from None
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
-    """The complaints of a command of Slurm as one sentence."""
+    """Returns the error output of a Slurm command as one line."""
     lines = []
     for line in done.stderr.splitlines():
         text = re.sub(r"^\w+: (error: |fatal: )?|^slurm_load_jobs error: ", "", line.strip())

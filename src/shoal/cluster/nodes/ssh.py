@@ -1,8 +1,8 @@
-"""Nodes on other machines, started over SSH, detached from the connection that started them.
+"""Nodes on other machines, started over SSH and detached from the connection that started them.
 
-The connection must need no password (`BatchMode`). Hosts stand in a file, one per line: `host [slots]`, where slots is
-how many nodes it may run. All hosts are asked at once, each with one connection for all its nodes. That what is started
-is there at all is the matter of `shoal.cluster.nodes.remote_setup`.
+The connection must work without a password (`BatchMode`). Hosts are listed in a file, one per line: `host [slots]`,
+where slots is the number of nodes that the host may run. All hosts are contacted at once, each with one connection for
+all its nodes. `shoal.cluster.nodes.remote_setup` installs the program on them.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from shoal.errors import InputError
 
 CONNECT_SECONDS = 10
 SESSION_SECONDS = 60.0
-"""How long one question to a host may take in all."""
+"""Maximum seconds for one request to a host."""
 GRACE = 15
 MOST_SLOTS = 10_000
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_\[][A-Za-z0-9_.:\[\]-]*")
 _AT_ONCE = 32
 _SLOWEST_LINK = 100_000.0
-"""Bytes per second below which a host counts as not answering."""
+"""Bytes per second below which a host counts as unreachable."""
 _SSH_FAILED = 255
 _STAT_OF = r"""stat_of() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null; }"""
-"""A process's state is the first word and its start moment the 20th behind its name, which may hold anything."""
+"""A process's state is the first word and its start time the 20th after its name, which may contain any character."""
 
 
 class SshHost(msgspec.Struct, frozen=True):
-    """A machine and how many nodes it may run."""
+    """A machine and the number of nodes that it may run."""
 
     name: str
     slots: int = 1
 
 
 class RemoteCommandResult(msgspec.Struct, frozen=True):
-    """What a command on a host came to."""
+    """The result of a command on a host."""
 
     status: int
     output: str
     problem: str = ""
-    """A sentence if the host was not reached or the command failed."""
+    """The error message if the host was unreachable or the command failed."""
 
 
 def parse_hosts(text: str, file: str | None = None) -> list[SshHost]:
-    """Hosts from lines of `host [slots]`; empty lines and what stands behind `#` do not count."""
+    """Parses lines of `host [slots]`; empty lines and comments after `#` are ignored."""
     hosts: dict[str, SshHost] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -73,10 +73,10 @@ def parse_hosts(text: str, file: str | None = None) -> list[SshHost]:
         if not 0 < int(slots) <= MOST_SLOTS:
             raise InputError(f"slots must be from 1 to {MOST_SLOTS}", file=file, line=number, text=line)
         if name in hosts:
-            raise InputError(f"host {name} stands here twice", file=file, line=number, remedy=f"write '{name} 2'")
+            raise InputError(f"host {name} is listed twice", file=file, line=number, remedy=f"write '{name} 2'")
         hosts[name] = SshHost(name, int(slots))
     if not hosts:
-        raise InputError("there is no host in the list", file=file, remedy="write one 'host [slots]' per line")
+        raise InputError("the list contains no host", file=file, remedy="write one 'host [slots]' per line")
     return list(hosts.values())
 
 
@@ -93,7 +93,7 @@ class Ssh:
         ]
 
     def ask(self, scripts: Mapping[str, str]) -> dict[str, RemoteCommandResult]:
-        """One script per host, all under way together, `_AT_ONCE` at most."""
+        """Runs one script per host, all at the same time, at most `_AT_ONCE`."""
         hosts, answers = list(scripts), {}
         for begin in range(0, len(hosts), _AT_ONCE):
             some = hosts[begin : begin + _AT_ONCE]
@@ -104,12 +104,13 @@ class Ssh:
         return answers
 
     def run(self, host: str, script: str, data: bytes = b"") -> RemoteCommandResult:
-        """One script on one host, with `data` as its standard input, for which a slow link gets its time."""
+        """Runs one script on one host with `data` as its standard input; allows time for it on a slow link."""
         deadline = time.monotonic() + SESSION_SECONDS + len(data) / _SLOWEST_LINK
         return _finish(host, self._open(host, f"sh -c {shlex.quote(script)}", data), deadline)
 
     def _open(self, host: str, command: str, data: bytes) -> subprocess.Popen[bytes]:
-        # From a file rather than a pipe: nobody has to feed one host while others wait for their script.
+        # Standard input is a file rather than a pipe: with pipes, feeding one host would delay the scripts of
+        # others.
         with tempfile.TemporaryFile() as source:
             source.write(data)
             source.seek(0)
@@ -131,7 +132,7 @@ def _finish(host: str, process: subprocess.Popen[bytes], deadline: float) -> Rem
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return RemoteCommandResult(_SSH_FAILED, "", f"host {host} did not answer in time")
+        return RemoteCommandResult(_SSH_FAILED, "", f"host {host} did not reply in time")
     text = output.decode(errors="replace")
     return RemoteCommandResult(
         process.returncode, text, _problem(host, process.returncode, errors.decode(errors="replace"))
@@ -139,7 +140,7 @@ def _finish(host: str, process: subprocess.Popen[bytes], deadline: float) -> Rem
 
 
 def _problem(host: str, status: int, errors: str) -> str:
-    """One sentence about a connection or a command that failed."""
+    """Returns a message about a connection or a command that failed."""
     if status == 0:
         return ""
     lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("Warning:")]
@@ -147,14 +148,14 @@ def _problem(host: str, status: int, errors: str) -> str:
     if status != _SSH_FAILED:
         return f"host {host}: {said}"
     if "Permission denied" in errors:
-        return f"host {host} does not let us in without a password; put your public key there (ssh-copy-id {host})"
+        return f"host {host} requires a password; copy your public key there (ssh-copy-id {host})"
     if "Host key verification failed" in errors:
-        return f"host {host} is not among the known hosts; connect to it once by hand (ssh {host})"
+        return f"host {host} is not among the known hosts; connect to it once manually (ssh {host})"
     return f"host {host} cannot be reached: {said.removeprefix('ssh: ')}"
 
 
 class SshStarter:
-    """Starts a command on hosts that have free slots, the emptiest first."""
+    """Starts a command on hosts with free slots, the least loaded first."""
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class SshStarter:
         ssh: Ssh | None = None,
         lodgings: Mapping[str, RemoteSetup] | None = None,
     ) -> None:
-        """Where a host has a lodging, that counts in place of command, environment and logs."""
+        """For hosts in `lodgings`, the setup there replaces command, environment and logs."""
         self.hosts = list(hosts)
         self.command = list(command)
         self.logs = logs
@@ -174,56 +175,56 @@ class SshStarter:
         self._lodgings = dict(lodgings or {})
         self._here = RemoteSetup(self.command, self.environment, logs, "")
 
-    def _lodging(self, host: str) -> RemoteSetup:
+    def _setup_of(self, host: str) -> RemoteSetup:
         return self._lodgings.get(host, self._here)
 
     @property
     def room(self) -> int:
-        """How many nodes all hosts together may run."""
+        """Number of nodes that all hosts together may run."""
         return sum(host.slots for host in self.hosts)
 
     def start(self, count: int, beside: Iterable[Handle] = ()) -> StartResult:
         names: dict[str, list[str]] = {}
         for name, host in zip(new_names(count), self._places(count, beside), strict=False):
             names.setdefault(host, []).append(name)
-        answers = self.ssh.ask({host: self._start_script(self._lodging(host), ours) for host, ours in names.items()})
+        answers = self.ssh.ask({host: self._start_script(self._setup_of(host), ours) for host, ours in names.items()})
         handles, problems = [], []
         for host, answer in answers.items():
             for line in answer.output.splitlines():
                 words = line.split()
                 if len(words) == 5 and words[0] == "started":
-                    log = f"{self._lodging(host).logs}/{words[1]}.log"
+                    log = f"{self._setup_of(host).logs}/{words[1]}.log"
                     handles.append(SshHandle(words[1], host, int(words[2]), int(words[3]), words[4], log))
             if answer.problem:
                 problems.append(answer.problem)
         return StartResult(tuple(handles), tuple(problems))
 
     def _places(self, count: int, beside: Iterable[Handle]) -> list[str]:
-        """Hosts for the next nodes, always the one with the smallest part of its slots taken."""
+        """Chooses hosts for new nodes, always the one with the smallest fraction of its slots in use."""
         taken = Counter(handle.host for handle in beside if isinstance(handle, SshHandle))
         places: list[str] = []
         while len(places) < count:
             free = [host for host in self.hosts if taken[host.name] < host.slots]
             if not free:
                 break
-            # The first of equals: the order of the list is the user's.
+            # Among equals, the first one: the user chose the order of the list.
             best = min(free, key=lambda host: taken[host.name] / host.slots)
             taken[best.name] += 1
             places.append(best.name)
         return places
 
-    def _start_script(self, lodging: RemoteSetup, names: Sequence[str]) -> str:
-        logs = shlex.quote(lodging.logs)
+    def _start_script(self, setup: RemoteSetup, names: Sequence[str]) -> str:
+        logs = shlex.quote(setup.logs)
         lines = [_STAT_OF, "umask 077", f"mkdir -p {logs} || exit 1", "read -r boot < /proc/sys/kernel/random/boot_id"]
-        given = [f"{key}={value}" for key, value in lodging.environment.items()]
+        given = [f"{key}={value}" for key, value in setup.environment.items()]
         for name in names:
-            words = shlex.join(["setsid", "env", *given, f"{NODE_NAME}={name}", *lodging.command])
+            words = shlex.join(["setsid", "env", *given, f"{NODE_NAME}={name}", *setup.command])
             lines.append(f"{words} >> {logs}/{name}.log 2>&1 < /dev/null &")
             lines.append(f'set -- $! $(stat_of $!); echo "started {name} $1 ${{21:-0}} $boot"')
         return "\n".join(lines) + "\n"
 
     def poll(self, handles: Iterable[Handle]) -> dict[Handle, NodeStatus]:
-        """A host that does not answer leaves its nodes as they were last thought to be: running, and it is said why."""
+        """Returns the status of nodes. Nodes of an unreachable host count as running, with the reason."""
         by_host = _by_host(handles)
         answers = self.ssh.ask({host: _poll_script(ours) for host, ours in by_host.items()})
         if answers and all(answer.problem for answer in answers.values()):
@@ -257,7 +258,7 @@ def _by_host(handles: Iterable[Handle]) -> dict[str, list[SshHandle]]:
 
 
 def _alive_function() -> str:
-    """Shell: `alive PID TICKS BOOT` holds if that very process runs; a zombie does not."""
+    """Shell function: `alive PID TICKS BOOT` is true if that very process runs; false for a zombie."""
     return (
         f"{_STAT_OF}\nread -r boot < /proc/sys/kernel/random/boot_id\n"
         'alive() { p=$1 t=$2 b=$3; set -- $(stat_of "$p"); '
@@ -272,7 +273,8 @@ def _poll_script(handles: Sequence[SshHandle]) -> str:
 
 
 def _stop_script(handles: Sequence[SshHandle]) -> str:
-    """Asks all, waits, ends by force what is left, and whatever carries a node's name in its environment."""
+    """Returns the script that asks all nodes to end, waits, and kills the rest and all processes with a node's name in
+    their environment."""
     tests = [f"alive {_identity(handle)} && kill -s {{}} -- -{handle.pid} 2>/dev/null" for handle in handles]
     still = " || ".join(f"alive {_identity(handle)}" for handle in handles)
     lines = [_alive_function(), *(test.format("TERM") for test in tests)]

@@ -1,8 +1,8 @@
-"""What all ways of starting nodes have in common: handles, phases, and what `local`, `ssh` and `slurm` promise.
+"""The interface of node starters (local, ssh, slurm), and their common types: handles, phases and results.
 
-A starter keeps nothing in memory that matters: everything needed to ask for a node and to end it is in its handle,
-which goes to a file as JSON. So a later process goes on where an earlier one was ended. Which nodes there should be is
-for `shoal.cluster.nodes.factory` to decide.
+A starter keeps no durable state in memory: everything needed to query a node and to end it is in its handle, which is
+written to a file as JSON. So a later process continues where an earlier one ended. `shoal.cluster.nodes.factory`
+decides how many nodes there should be.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import msgspec
 from shoal.errors import InputError, ShoalError
 
 NODE_NAME = "SHOAL_NODE"
-"""The environment variable that tells an agent the name in its handle, so that the two are known to belong together."""
+"""Environment variable with the name in the agent's handle, which connects the agent to its handle."""
 
 
 class NotAnsweringError(ShoalError):
-    """The batch system or a host does not answer now: nothing is known, and nothing may be concluded from that."""
+    """The batch system or a host does not reply: nothing is known, and nothing may be concluded from that."""
 
 
 class LocalHandle(msgspec.Struct, frozen=True, tag="local"):
-    """A process on this machine; the pid alone would not do, since pids are used again."""
+    """A process on this machine, identified by more than its pid, since pids are reused."""
 
     name: str
     pid: int
     ticks: int
-    """When the process was started, in clock ticks after boot."""
+    """Start time of the process, in clock ticks after boot."""
     boot: str
-    """Which boot of the machine that was."""
+    """The boot id of the machine."""
     log: str
 
 
@@ -48,7 +48,7 @@ class SshHandle(msgspec.Struct, frozen=True, tag="ssh"):
 
 
 class SlurmHandle(msgspec.Struct, frozen=True, tag="slurm"):
-    """A job of Slurm, or one element of an array (`123_4`)."""
+    """A Slurm job, or one element of an array (`123_4`)."""
 
     name: str
     job: str
@@ -59,7 +59,7 @@ Handle = LocalHandle | SshHandle | SlurmHandle
 
 
 class NodePhase(Enum):
-    """Where a node is in its life, as far as whoever started it can tell."""
+    """The phase of a node's life, as reported by its starter."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -67,47 +67,47 @@ class NodePhase(Enum):
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """What is known of a node: its phase, why that is so in words, and when its allocation ends."""
+    """The state of a node: its phase, the reason as text, and the end of its allocation."""
 
     phase: NodePhase
     reason: str = ""
     ends_at: float | None = None
     is_ending: bool = False
-    """It runs no longer than it takes to end: nothing may be expected of it."""
+    """The node is ending, and takes no further tasks."""
 
 
 class RemoteSetup(msgspec.Struct, frozen=True):
-    """How nodes are run on one host, where it may be otherwise than here."""
+    """How nodes are run on one host, where paths may differ from this machine."""
 
     command: list[str]
     environment: dict[str, str]
     logs: str
     access: str
-    """Where the access file is."""
+    """Path of the access file."""
 
 
 class StartResult(msgspec.Struct, frozen=True):
-    """What came of starting: the nodes that were started, and a sentence for each thing that stood in the way."""
+    """The nodes that were started, and a message for each problem."""
 
     handles: tuple[Handle, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 class Starter(Protocol):
-    """One way of getting nodes."""
+    """Starts and ends nodes of one kind."""
 
     def start(self, count: int, beside: Iterable[Handle] = ()) -> StartResult:
-        """Starts up to `count` nodes; `beside` are those that there are, where places are counted."""
+        """Starts up to `count` nodes; `beside`: existing nodes, for starters with a limited number of places."""
 
     def poll(self, handles: Iterable[Handle]) -> dict[Handle, NodeStatus]:
-        """How nodes stand, with one question for all of them; raises NotAnsweringError if nothing can be said."""
+        """Returns the status of nodes, with one query for all; raises NotAnsweringError if there is no reply."""
 
     def stop(self, handles: Iterable[Handle]) -> None:
-        """Asks nodes to end and sees to it that they do; those that have ended are passed over."""
+        """Asks nodes to end and ensures that they do; ignores those that have ended."""
 
 
 def new_names(count: int) -> list[str]:
-    """Names that no other node has had."""
+    """Returns names that no other node has had."""
     stem = uuid.uuid4().hex[:12]
     return [f"{stem}-{number}" for number in range(count)]
 
@@ -117,7 +117,7 @@ def encode_handles(handles: Sequence[Handle]) -> bytes:
 
 
 def decode_handles(data: bytes, file: str | None = None) -> list[Handle]:
-    """The handles that `encode_handles` wrote."""
+    """Decodes the handles that `encode_handles` wrote."""
     try:
         return msgspec.json.decode(data, type=list[Handle])
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
--- The directory of a cluster inside Redis: the operations of `directory.py`. After the keys come ARGV: client, sequence,
--- operation, what it is given. Every answer is a list of integers. `once.lua` stands in between.
+-- The directory of a cluster in Redis: operations on nodes and runs, loaded after `once.lua`. ARGV: client, sequence,
+-- operation, arguments. Every reply is a list of integers.
 --
--- A run is one value: its number in the order of submission, its state, the length of its outcome, outcome, about. What
--- is read only (`nodes`, `runs`) is read without a script.
+-- A run is one value: number in the order of submission, state, length of the outcome, outcome, description. Read-only
+-- operations (`nodes`, `runs`) need no script.
 
 local WAITING, ACTIVE, ENDED = 0, 1, 2
 local RUN, RUN_BYTES = '<i8BI4', 13
@@ -17,7 +17,7 @@ local function is_there(number)
   return call('HEXISTS', NODES, number) == 1
 end
 
--- The incarnation of the node that has a number; nil if nobody has it.
+-- Incarnation of the node with this number; nil if there is none.
 local function incarnation_of(number)
   local info = call('HGET', NODES, number)
   return info and (cmsgpack.unpack(info).incarnation or '')
@@ -39,7 +39,7 @@ end
 
 local operations = {}
 
--- info, milliseconds of a lease, a number above which this one shall be
+-- ARGV: info, lease in milliseconds, a lower bound (exclusive) of the new number
 function operations.join(answer, info, lease, above)
   local number = math.max(tonumber(call('HGET', COUNTS, 'nodes') or 0), tonumber(above) + 1)
   call('HSET', COUNTS, 'nodes', number + 1)
@@ -49,7 +49,7 @@ function operations.join(answer, info, lease, above)
   answer[1] = number
 end
 
--- number, milliseconds of a lease, note (empty: none), incarnation
+-- ARGV: number, lease in milliseconds, status (empty: none), incarnation
 function operations.renew(answer, number, lease, note, incarnation)
   local versions = call('HMGET', COUNTS, 'nodes_version', 'runs_version')
   answer[1] = 0
@@ -65,7 +65,7 @@ function operations.renew(answer, number, lease, note, incarnation)
   answer[4] = milliseconds()
 end
 
--- number, info
+-- ARGV: number, info
 function operations.update(_, number, info)
   if is_there(number) then
     call('HSET', NODES, number, info)
@@ -79,7 +79,7 @@ function operations.expired(answer)
   end
 end
 
--- number, incarnation (none: whichever it is)
+-- ARGV: number, incarnation (empty: any)
 function operations.remove(_, number, incarnation)
   if incarnation and incarnation_of(number) ~= incarnation then
     return
@@ -91,7 +91,7 @@ function operations.remove(_, number, incarnation)
   end
 end
 
--- run, about; answered with 0 if there is one of that name
+-- ARGV: run, description; the reply is 0 if a run of that name exists
 function operations.submit(answer, run, about)
   answer[1] = 0
   if call('HEXISTS', RUNS, run) == 0 then
@@ -101,7 +101,7 @@ function operations.submit(answer, run, about)
   end
 end
 
--- run
+-- ARGV: run
 function operations.begin(answer, run)
   local found = read_run(run)
   answer[1] = 0
@@ -112,7 +112,7 @@ function operations.begin(answer, run)
   end
 end
 
--- run, outcome
+-- ARGV: run, outcome
 operations['end'] = function(_, run, outcome)
   local found = read_run(run)
   if found and found.state ~= ENDED then
@@ -121,7 +121,7 @@ operations['end'] = function(_, run, outcome)
   end
 end
 
--- run
+-- ARGV: run
 function operations.forget(_, run)
   if call('HDEL', RUNS, run) == 1 then
     call('HINCRBY', COUNTS, 'runs_version', 1)

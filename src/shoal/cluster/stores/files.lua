@@ -1,11 +1,11 @@
--- What happens when nodes, files or tasks are lost: what must run again, and what cannot. After `tasks.lua`; the same as
--- in `memory.py`.
+-- Lost nodes, files and tasks: finds the tasks that must run again and those that cannot. Loaded after `tasks.lua`.
+-- `shoal.core.store.memory` has the same algorithms in Python; the store contract tests compare both.
 
 local function is_empty_task(task)
   return row(task).empty == 1
 end
 
--- Whether it came from outside: nobody has to run to have it again.
+-- Whether the file is an input of the workflow: no task has to run to restore it.
 local function is_source(f)
   return f.producer == NO_TASK or is_empty_task(f.producer)
 end
@@ -22,7 +22,9 @@ local function is_needed(f)
   return false
 end
 
--- Begins a new generation of a task.
+-- Begins a new generation of a task. Attempt numbers contain the generation (`generation * STRIDE + n`), so results of
+-- earlier attempts are recognised as outdated and rejected: a node that was declared lost cannot complete a task that
+-- has been given to another node.
 local function renew(task)
   local r = open_row(task)
   r.generation = r.generation + 1
@@ -46,7 +48,7 @@ local function drop(number, node)
   end
 end
 
--- Whether something that it reads is gone, and who could make it has failed.
+-- Whether an input of the task is gone and its producer has failed, so the task can never run.
 local function is_hopeless(task)
   for _, number in ipairs(inputs_of(task)) do
     local f = file(number)
@@ -57,7 +59,7 @@ local function is_hopeless(task)
   return false
 end
 
--- Those that can be placed at once. The others wait from now on, or end with what they wait for.
+-- Returns the tasks that are ready. The others become waiting, or doomed if an input can never be made.
 local function whole(tasks)
   local found, still = {}, {}
   need_rows(tasks)
@@ -66,7 +68,7 @@ local function whole(tasks)
   end
   for _, task in ipairs(tasks) do
     local r = row(task)
-    if r.standing == READY then -- else it was named twice
+    if r.standing == READY then -- otherwise it was listed twice
       if has_files and is_hopeless(task) then
         end_task(task, DOOMED)
       elseif r.pending == 0 then
@@ -94,7 +96,8 @@ local function gone_inputs(task, wanted)
   return wanted
 end
 
--- Tasks that must run again, so that the lost files exist for those that still need them.
+-- Returns the tasks that must run again to restore the lost files that unfinished tasks need. The search goes upwards
+-- through lost inputs of these tasks.
 local function remake(lost)
   local again, wanted = {}, {}
   for _, number in ipairs(lost) do
@@ -103,7 +106,7 @@ local function remake(lost)
     end
   end
   local at = 1
-  while at <= #wanted do -- grows while we walk it
+  while at <= #wanted do -- the list grows during the loop
     local task = file(wanted[at]).producer
     if task ~= NO_TASK and row(task).standing == DONE then
       open_row(task).standing = READY
@@ -122,9 +125,10 @@ local function remake(lost)
   return whole(again)
 end
 
-local CHUNK = 32768 -- rows that are looked through at a time
+local CHUNK = 32768 -- rows searched at a time
 
--- Numbers of the rows of a column in which the four bytes at `offset` are those of `value`; of tasks, only ready ones.
+-- Numbers of the rows in which the four bytes at `offset` encode `value`; of tasks, only ready ones. Compares bytes
+-- instead of unpacking each row, since all rows of the run are searched.
 local function rows_with(key, width, offset, value)
   local a, b, c, d = string.byte(struct.pack('<i4', value), 1, 4)
   local byte, found = string.byte, {}
@@ -146,7 +150,7 @@ local function rows_with(key, width, offset, value)
   return found
 end
 
--- Files whose last copy was on a node; the tasks that must run again because of that.
+-- Drops the files of a lost node; returns the tasks that must run again because a last copy was lost.
 local function lose_files(node)
   if not has_files then
     return {}

@@ -1,10 +1,11 @@
--- A client asks for one thing after the other and counts what it asks for: ARGV begins with the client and the count.
--- The answer to its last request is kept (`REPLIES`), so that one that is sent again gets the same answer and changes
--- nothing; an older one comes too late for anybody. Requests that may be carried out several times count as 0.
+-- Exactly-once execution of requests. ARGV begins with the client and a sequence number; a client has one request in
+-- flight at a time. The reply to its last request is kept (`REPLIES`), so a request that is repeated after a lost
+-- connection gets the same reply and changes nothing. An older request is outdated: its client no longer waits for the
+-- reply. Idempotent requests have sequence 0.
 
 local client, sequence = ARGV[1], tonumber(ARGV[2])
 
--- The answer to a request that was carried out already; nil if it is new.
+-- The kept reply to a repeated request; nil if the request is new.
 local function earlier_answer()
   if sequence == 0 then
     return nil

@@ -1,6 +1,7 @@
--- The operations beside `complete`. Each is given a list of integers and adds integers to its answer. After `files.lua`.
+-- The operations on a run except `complete`. Each takes a list of integers and appends integers to its reply. Loaded
+-- after `files.lua`; the comment above an operation lists its arguments.
 
-local OWNER_AT, GIVER_AT = 8, 12 -- in a row
+local OWNER_AT, GIVER_AT = 8, 12 -- byte offsets in a row
 
 local function tell_list(items, answer)
   answer[#answer + 1] = #items
@@ -9,15 +10,15 @@ local function tell_list(items, answer)
   end
 end
 
--- node, how many results, task and attempt of each, then of each file that was made which result made it (counted from
--- 0), its number and its bytes; further, an entry for each result and what is to be known of each file
+-- node, number of results, task and attempt of each; then for each output file the index of its result (from 0), its
+-- number and its bytes; further ARGV: a log entry for each result and a description of each file
 function operations.complete_made(given, answer)
   local count = given[2]
   local plain = { given[1] }
   for at = 3, 2 + 2 * count do
     plain[#plain + 1] = given[at]
   end
-  local about = 5 + count -- of ARGV
+  local about = 5 + count -- index in ARGV
   for at = 3 + 2 * count, #given, 3 do
     about = about + 1
     local result = 3 + 2 * given[at]
@@ -31,7 +32,7 @@ function operations.complete_made(given, answer)
   operations.complete(plain, answer)
 end
 
--- task and attempt (-1: no attempt is known); further, an entry
+-- task and attempt (-1: no attempt is known); further ARGV: a log entry
 function operations.give_up(given, answer)
   local task, attempt = given[1], given[2]
   local r = row(task)
@@ -43,7 +44,7 @@ function operations.give_up(given, answer)
   end
 end
 
--- an entry
+-- ARGV: a log entry
 function operations.note()
   entries[1] = ARGV[6]
 end
@@ -89,7 +90,7 @@ function operations.unowned(given, answer)
   tell_placeable(found, given[1], answer)
 end
 
--- giver, node, number, then tasks
+-- sender, receiver, number of the transfer, then tasks. A transfer that was recorded before is not recorded again.
 function operations.moved(given, answer)
   local giver, node, number, again = given[1], given[2], given[3], {}
   local last = tonumber(call('HGET', RECORDED, giver) or 0)
@@ -162,7 +163,8 @@ function operations.missing(given, answer)
   tell_placeable(found, given[3], answer)
 end
 
--- node, taker; after what is to be placed anew: owner, task and attempt of each that was promised
+-- node, taker. The reply lists the requeued tasks, then owner, task and attempt of each task that was in transfer from
+-- the lost node: its new owner may not have received it, and then claims it.
 function operations.lose(given, answer)
   local node, taker, promised = given[1], given[2], {}
   if is_lost(taker) then

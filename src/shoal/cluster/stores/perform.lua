@@ -1,6 +1,6 @@
--- Carries out one operation, once: the end of every script about a run. ARGV: client, sequence, whether there are files,
--- operation, what it is given, then what it may add to the log. Whoever changes something is told in the end of the
--- answer how many tasks are left and how many are ready.
+-- Carries out one operation exactly once: the last part of every script on a run. ARGV: client, sequence, whether files
+-- are tracked, operation, its arguments, then its log entries. The reply to an operation that changes something ends
+-- with the numbers of unfinished and ready tasks.
 
 local earlier = earlier_answer()
 if earlier then

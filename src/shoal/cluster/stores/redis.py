@@ -1,26 +1,25 @@
-"""The store in Redis or Valkey, alone or in cluster mode: the operations of `shoal.core.store.interface` as server-side
-scripts.
+"""The store and the directory of a cluster in Redis or Valkey (alone or in cluster mode), as server-side scripts.
 
-Keys, all with the hash tag `{RUN}`, so that a run lies in one slot and a script may use them together:
+Keys of a run all have the hash tag `{RUN}`, so they are in one slot and a script may use them together:
 
-    shoal:{RUN}:rows       18 bytes per task: what changes (`columns.ROW`)
+    shoal:{RUN}:rows       18 bytes per task: the changing part of its state (`packed_columns.ROW`)
     shoal:{RUN}:spans      12 bytes per task: where its children, inputs and outputs begin
     shoal:{RUN}:children, :inputs, :outputs    4 bytes per edge
-    shoal:{RUN}:files      17 bytes per file: where it is, who makes it, how large it is (`columns.FILE`)
+    shoal:{RUN}:files      17 bytes per file: location, producer, size (`packed_columns.FILE`)
     shoal:{RUN}:replicas   hash: further nodes that have a file
-    shoal:{RUN}:lost       set: nodes that are gone for good
-    shoal:{RUN}:recorded   hash: by giver, the last parcel
-    shoal:{RUN}:counts     hash: tasks left, tasks ready
-    shoal:{RUN}:leases     sorted set: by node, until when it is taken for alive (the server's milliseconds)
-    shoal:{RUN}:replies    hash: by client, its last request and the answer
-    shoal:{RUN}:about      hash: what is to be known of files that were made
-    shoal:{RUN}:log        list: what was told of the run, for its submitter
-    shoal:{RUN}:pieces     hash: by name, what else belongs to the run
-    shoal:{RUN}:work:*     further columns of the work, for those who join
+    shoal:{RUN}:lost       set: lost nodes
+    shoal:{RUN}:recorded   hash: by sender, the number of its last recorded transfer
+    shoal:{RUN}:counts     hash: unfinished tasks, ready tasks
+    shoal:{RUN}:leases     sorted set: by node, when its lease expires (the server's milliseconds)
+    shoal:{RUN}:replies    hash: by client, its last request and the reply
+    shoal:{RUN}:about      hash: descriptions of output files
+    shoal:{RUN}:log        list: the log entries of the run, for its submitter
+    shoal:{RUN}:pieces     hash: by name, other data of the run
+    shoal:{RUN}:work:*     further columns of the work, for nodes that join
     shoal:{RUN}:summary    name, size and categories; written last
 
-How a lost connection is borne is in `link`, what requests and answers look like in `asking`, what the scripts do in
-the `.lua` files, the layout of rows in `columns`. What of a server's settings endangers a run is told by `worries`.
+`RedisLink` survives lost connections, `shoal.core.store.requests` encodes requests and replies, the `.lua` files
+contain the scripts. `worries` lists settings of a server that endanger a run.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ from shoal.errors import InputError, RunError
 FIRST_DELAY = 0.02
 LONGEST_DELAY = 1.0
 ANSWER_SECONDS = 30.0
-"""A server that does not answer for so long is connected to anew."""
+"""Seconds without a reply after which the connection is replaced."""
 
-GONE = "the Redis server does not know this run any more: it was started anew without its data"
+GONE = "the Redis server no longer has this run: it was restarted without its data"
 _REFUSALS = (redis.AuthenticationError, redis.exceptions.NoPermissionError)
 _PASSING = (
     redis.ConnectionError,
@@ -65,11 +64,11 @@ _PASSING = (
     redis.exceptions.MasterDownError,
     redis.exceptions.TryAgainError,
 )
-"""What passes by itself: outages, restarts, fail-overs, slots on their way."""
+"""Errors that are temporary: outages, restarts, fail-overs, slots in migration."""
 
 
 class Script:
-    """A server-side script and the name under which the server knows it."""
+    """A server-side script and the hash by which the server knows it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -77,10 +76,11 @@ class Script:
 
 
 class RedisLink:
-    """One connection at a time, to whichever server has the slot of `key`."""
+    """A connection to the server that has the slot of `key`, re-established when it breaks."""
 
     def __init__(self, addresses: Sequence[str], key: str, *, patience: float = 60.0) -> None:
-        """`addresses` are URLs (`redis://`, `rediss://`, `unix://`); after `patience` seconds of outage a run stops."""
+        """`addresses` are URLs (`redis://`, `rediss://`, `unix://`); an outage of more than `patience` seconds raises
+        an error."""
         self._addresses = [self._parsed(address) for address in addresses]
         self._key = key
         self._patience = patience
@@ -88,19 +88,19 @@ class RedisLink:
         self._moved_to: tuple[str, int] | None = None
         self._client: redis.Redis | None = None
         self.breaks = 0
-        """How often the connection was lost."""
+        """Number of lost connections."""
         self._call_first(addresses)
 
     @staticmethod
     def _parsed(address: str) -> dict[str, Any]:
         try:
             return dict(parse_url(address))  # type: ignore[no-untyped-call]
-        except ValueError:  # what it says may have a part of a password in it
-            remedy = "write it as redis://:PASSWORD@HOST:PORT, with % codes for signs in the password"
-            raise InputError("what is given is not the address of a Redis server", remedy=remedy) from None
+        except ValueError:  # the message may contain a part of a password
+            remedy = "write it as redis://:PASSWORD@HOST:PORT, with special characters of the password percent-encoded"
+            raise InputError("this is not the address of a Redis server", remedy=remedy) from None
 
     def _call_first(self, addresses: Sequence[str]) -> None:
-        """Whoever gives a wrong address is told at once."""
+        """Connects once, so that a wrong address is reported at once."""
         shown = places_of(",".join(addresses), schemes=True)
         patience, self._patience = self._patience, min(self._patience, 5.0)
         try:
@@ -108,7 +108,7 @@ class RedisLink:
             if self.info("cluster").get("cluster_enabled"):
                 self.call("EXISTS", self._key)
         except RunError as error:
-            raise InputError(f"no Redis server answers at {shown}", remedy=str(error.__cause__)) from None
+            raise InputError(f"no Redis server replies at {shown}", remedy=str(error.__cause__)) from None
         self._patience = patience
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class RedisLink:
         return self._client
 
     def _persist(self, action: Any) -> Any:
-        """Does something with a client until it succeeds, or patience is over."""
+        """Calls `action` with a client until it succeeds, or the patience is over."""
         delay, since = FIRST_DELAY, 0.0
         while True:
             try:
@@ -140,7 +140,7 @@ class RedisLink:
                 self._moved_to = (error.host or self._host(), error.port)
                 cause: Exception = error
             except _REFUSALS as error:
-                raise InputError(f"the Redis server does not let us in: {error}") from None
+                raise InputError(f"the Redis server rejects the login: {error}") from None
             except _PASSING as error:
                 self.close()
                 self._moved_to = None
@@ -150,7 +150,7 @@ class RedisLink:
             now = time.monotonic()
             since = since or now
             if now - since > self._patience:
-                raise RunError(f"the store has not answered for {self._patience:g} s") from cause
+                raise RunError(f"the store has not replied for {self._patience:g} s") from cause
             if not isinstance(cause, redis.exceptions.MovedError) or delay > FIRST_DELAY:
                 time.sleep(delay * (0.5 + random()))
             delay = min(delay * 2, LONGEST_DELAY)
@@ -159,14 +159,14 @@ class RedisLink:
         return str(self._addresses[self._turn % len(self._addresses)].get("host", "127.0.0.1"))
 
     def call(self, *words: str | bytes | int) -> Any:
-        """One command."""
+        """Sends one command."""
         try:
             return self._persist(lambda client: client.execute_command(*words))
         except redis.ResponseError as error:
             raise _explained(error) from None
 
     def run(self, script: Script, keys: Sequence[str], *arguments: str | bytes | int) -> bytes:
-        """A script, by its name if the server knows it."""
+        """Runs a script, by its hash if the server knows it."""
         rest = (len(keys), *keys, *arguments)
         try:
             return bytes(self._persist(lambda client: client.execute_command("EVALSHA", script.sha, *rest)))
@@ -176,11 +176,11 @@ class RedisLink:
             raise _explained(error) from None
 
     def info(self, section: str) -> dict[str, Any]:
-        """What the server says of itself."""
+        """Returns a section of the server's status."""
         return dict(self._persist(lambda client: client.info(section)))
 
     def setting(self, name: str) -> str | None:
-        """One of the server's settings; None if it does not tell."""
+        """Returns one of the server's settings; None if the server does not permit it."""
         try:
             return str(self._persist(lambda client: client.config_get(name)).get(name))
         except (redis.ResponseError, InputError):
@@ -188,7 +188,7 @@ class RedisLink:
 
 
 def _explained(error: redis.ResponseError) -> RunError:
-    """What the server refused to do, in a sentence."""
+    """Translates an error of the server into a message."""
     if isinstance(error, redis.OutOfMemoryError):
         return RunError("the Redis server is out of memory (maxmemory): nothing more can be recorded")
     text = str(error)
@@ -196,7 +196,7 @@ def _explained(error: redis.ResponseError) -> RunError:
         return GoneError(GONE)
     if text.startswith("MISCONF"):
         return RunError(f"the Redis server cannot write to its disk: {text}")
-    return RunError(f"the Redis server refused: {text}")
+    return RunError(f"the Redis server reports an error: {text}")
 
 
 PARTS = (
@@ -217,7 +217,7 @@ def _script(*names: str) -> Script:
 
 
 class RedisStore(RequestingStore):
-    """The books of one run, shared by all who attach to it. Not for several threads."""
+    """The store of one run, shared by all clients that attach to it. Not thread-safe."""
 
     def __init__(self, link: RedisLink, run: str, summary: ColumnsSummary, *, lease: float = LEASE) -> None:
         self._link = link
@@ -245,11 +245,11 @@ class RedisStore(RequestingStore):
         shared_files: bool = False,
         lease: float = LEASE,
     ) -> RedisStore:
-        """A new run; what is ready in it is told by `begin`."""
+        """Creates a new run; `begin` returns its ready tasks."""
         books = MemoryStore(work, nodes, shared_files=shared_files)
         first = books.begin()
         if link.call("EXISTS", key_of(run, "summary")):
-            raise InputError(f"the store has a run {run!r} already", remedy="choose another name or forget that one")
+            raise InputError(f"the store already has a run {run!r}", remedy="choose another name or forget that one")
         link.call("DEL", *_keys_of(run))
         token = uuid4().hex
         link.call("HSET", key_of(run, "counts"), "token", token)
@@ -261,7 +261,7 @@ class RedisStore(RequestingStore):
         link.call("HSET", key_of(run, "counts"), "left", books.left, "ready", books.ready_count)
         link.call("SET", key_of(run, "summary"), _encode(summary))
         if link.call("HGET", key_of(run, "counts"), "token") != token.encode():
-            # The server was started without its data while the columns were sent: some of them are missing.
+            # The server was restarted without its data while the columns were sent: some of them are missing.
             link.call("DEL", *_keys_of(run))
             raise GoneError(GONE)
         store = cls(link, run, summary, lease=lease)
@@ -270,20 +270,20 @@ class RedisStore(RequestingStore):
 
     @classmethod
     def attach(cls, link: RedisLink, run: str, *, lease: float = LEASE) -> RedisStore:
-        """A run that somebody has brought."""
+        """Opens a run that was created before."""
         found = link.call("GET", key_of(run, "summary"))
         if found is None:
             raise UnknownRunError(f"the store has no run {run!r}")
         try:
             summary = msgspec.msgpack.decode(found, type=ColumnsSummary)
         except msgspec.MsgspecError:
-            raise InputError(f"the run {run!r} in the store was brought by another version of Shoal") from None
+            raise InputError(f"the run {run!r} in the store was submitted by another version of Shoal") from None
         return cls(link, run, summary, lease=lease)
 
     def work(self) -> Work:
-        """The work, as it was brought."""
+        """Reads the work as it was submitted."""
         columns = {name: self._column(name) for name in COLUMNS}
-        self._counted("left")  # columns that are not there count as empty: make sure that the run still is
+        self._counted("left")  # missing columns count as empty: make sure that the run still exists
         return unpack_work(self.summary, columns)
 
     def forget(self) -> None:
@@ -291,7 +291,7 @@ class RedisStore(RequestingStore):
         self._link.call("UNLINK", *_keys_of(self._run))
 
     def close(self) -> None:
-        """This client asks for nothing any more."""
+        """Closes the connection."""
         self._link.call("HDEL", key_of(self._run, "replies"), self._client)
         self._link.close()
 
@@ -307,12 +307,12 @@ class RedisStore(RequestingStore):
 
     @property
     def left(self) -> int:
-        """Tasks that are neither done nor given up."""
+        """Number of tasks that are neither done nor given up."""
         return self._counted("left")
 
     @property
     def ready_count(self) -> int:
-        """Tasks that could run or do."""
+        """Number of tasks that are ready or running."""
         return self._counted("ready")
 
     def _counted(self, name: str) -> int:
@@ -322,7 +322,7 @@ class RedisStore(RequestingStore):
         return int(found)
 
     def standing_of(self, task: int) -> TaskStanding:
-        """Where a task stands."""
+        """Returns the state of a task."""
         at = task * ROW_BYTES + STANDING_AT
         found = self._link.call("GETRANGE", key_of(self._run, "rows"), at, at)
         if not found:
@@ -330,32 +330,32 @@ class RedisStore(RequestingStore):
         return TaskStanding(found[0])
 
     def standings(self) -> bytes:
-        """Where all tasks stand, a byte each."""
+        """Returns the states of all tasks, a byte each."""
         return bytes(unpack_rows(self._column("rows"))["standing"].tobytes())
 
     def recorded(self, giver: int) -> int:
-        """The number of the last parcel that was recorded for a node."""
+        """Returns the number of the last recorded transfer of a node."""
         return int(self._link.call("HGET", key_of(self._run, "recorded"), giver) or 0)
 
     def renew(self, node: int, now: float = 0.0) -> bool:
-        """A node is alive for the length of a lease, by the server's clock; False: it was declared lost."""
+        """Renews the lease of a node, by the server's clock; False: the node was declared lost."""
         return bool(self._look("renew", [node, self._lease])[0])
 
     def log(self, start: int, most: int = 1000) -> list[bytes]:
-        """The entries from number `start` on, as far as there are any."""
+        """Returns entries of the log from number `start` on."""
         return list(self._link.call("LRANGE", key_of(self._run, "log"), start, start + most - 1)) if most > 0 else []
 
     def about_of(self, file: int) -> bytes | None:
-        """What whoever made a file last wanted to be known of it."""
+        """Returns the description of a file's last version."""
         found: bytes | None = self._link.call("HGET", key_of(self._run, "about"), file)
         return found
 
     def put_piece(self, name: str, data: bytes) -> None:
-        """Something more that belongs to the run."""
+        """Stores other data of the run under a name."""
         self._link.call("HSET", key_of(self._run, "pieces"), name, data)
 
     def get_piece(self, name: str) -> bytes | None:
-        """What was put under a name."""
+        """Returns the data stored under a name."""
         found: bytes | None = self._link.call("HGET", key_of(self._run, "pieces"), name)
         return found
 
@@ -370,7 +370,7 @@ def _keys_of(run: str) -> list[str]:
 
 
 def worries(link: RedisLink) -> dict[str, str]:
-    """What of the server's settings endangers a run, by setting, in a sentence each; empty: nothing."""
+    """Returns, by setting, messages about server settings that endanger a run."""
     found: dict[str, str] = {}
     persistence, memory, server = link.info("persistence"), link.info("memory"), link.info("server")
     if int(str(server.get("redis_version", "0")).split(".")[0]) < 6:
@@ -413,12 +413,13 @@ _numbers = msgspec.msgpack.Decoder(list[int])
 
 
 def directory_key(cluster: str, part: str = "nodes") -> str:
-    """One of the keys; all of a cluster lie in one slot, so any of them does for a `RedisLink`."""
+    """Returns one of the directory's keys; all keys of a cluster are in one slot, so a `RedisLink` may use any of
+    them."""
     return f"shoal:{{{cluster}}}:directory:{part}"
 
 
 class RedisDirectory:
-    """The nodes and runs of one cluster, shared by all who have a link. Not for several threads."""
+    """The nodes and runs of one cluster, shared by all clients with a link. Not thread-safe."""
 
     def __init__(self, link: RedisLink, cluster: str, *, lease: float = LEASE) -> None:
         self._link = link
@@ -433,16 +434,16 @@ class RedisDirectory:
         )
 
     def close(self) -> None:
-        """This client asks for nothing any more."""
+        """Closes the connection."""
         self._link.call("HDEL", directory_key(self._cluster, "replies"), self._client)
         self._link.close()
 
     def erase(self) -> None:
-        """Removes the directory of a cluster that is no more; the books of its runs are not touched."""
+        """Removes the directory of a cluster that was stopped; the stores of its runs stay."""
         self._link.call("UNLINK", *self._keys)
 
     def _ask(self, operation: str, *given: str | bytes | int) -> list[int]:
-        """A step that changes something: carried out once, however often it must be sent."""
+        """Sends a request that changes something: it is executed once, however often it is sent."""
         self._sequence += 1
         return _numbers.decode(
             self._link.run(self._script, self._keys, self._client, self._sequence, operation, *given)
@@ -454,46 +455,46 @@ class RedisDirectory:
     # ---- nodes ---------------------------------------------------------------------------------------------------
 
     def join(self, info: NodeInfo, now: float = 0.0, above: int = NOBODY) -> int:
-        """A new node: its number. Its lease begins, by the server's clock."""
+        """Adds a node; returns its number. Its lease begins, by the server's clock."""
         return self._ask("join", _encode_directory(info), self._lease, above)[0]
 
     def renew(self, number: int, now: float = 0.0, note: bytes = b"", incarnation: str = "") -> Beat:
-        """A node is alive for the length of a lease, by the server's clock, unless it was removed."""
+        """Renews the lease of a node, by the server's clock, unless the node was removed."""
         found = self._look("renew", number, self._lease, note, incarnation)
         alive, nodes_version, runs_version, clock = found
         return Beat(bool(alive), nodes_version, runs_version, clock / 1000)
 
     def notes(self) -> dict[int, bytes]:
-        """What the nodes said last of how they are doing."""
+        """Returns the last status of each node."""
         found = self._link.call("HGETALL", directory_key(self._cluster, "notes"))
         return dict(sorted((int(key), bytes(each)) for key, each in found.items()))
 
     def update(self, number: int, info: NodeInfo) -> None:
-        """A node tells of itself anew."""
+        """Replaces the description of a node."""
         self._ask("update", number, _encode_directory(info))
 
     def nodes(self) -> dict[int, NodeInfo]:
-        """All nodes that were not removed, in the order of their numbers."""
+        """Returns all nodes that were not removed, in the order of their numbers."""
         found = self._link.call("HGETALL", directory_key(self._cluster, "nodes"))
         return {number: _node.decode(info) for number, info in sorted((int(key), each) for key, each in found.items())}
 
     def expired(self, now: float = 0.0) -> list[int]:
-        """Nodes whose lease is over, by the server's clock, and that nobody has removed yet, in order."""
+        """Returns nodes whose lease has expired, by the server's clock, and that were not removed yet, in order."""
         return sorted(self._look("expired"))
 
     def remove(self, number: int, incarnation: str | None = None) -> None:
-        """A node is gone for good."""
+        """Removes a node."""
         self._ask("remove", number, *(() if incarnation is None else (incarnation,)))
 
     # ---- runs ----------------------------------------------------------------------------------------------------
 
     def submit(self, run: str, about: bytes) -> None:
-        """A new run, waiting."""
+        """Adds a waiting run."""
         if self._ask("submit", run, about) == [0]:
             raise name_is_taken(run)
 
     def runs(self) -> list[RunInfo]:
-        """All runs that were not forgotten, in the order in which they were submitted."""
+        """Returns all runs that were not forgotten, in the order of submission."""
         found = []
         for name, text in self._link.call("HGETALL", directory_key(self._cluster, "runs")).items():
             serial, state, length = _RUN.unpack_from(text)
@@ -502,13 +503,13 @@ class RedisDirectory:
         return [info for _, info in sorted(found, key=lambda each: each[0])]
 
     def begin(self, run: str) -> bool:
-        """A waiting run becomes active; True for the one caller that made it so."""
+        """Makes a waiting run active; True for the one caller that did it."""
         return self._ask("begin", run) == [1]
 
     def end(self, run: str, outcome: str) -> None:
-        """A run has ended."""
+        """Ends a run."""
         self._ask("end", run, outcome)
 
     def forget(self, run: str) -> None:
-        """A run is listed no more."""
+        """Removes a run from the list."""
         self._ask("forget", run)

@@ -1,10 +1,10 @@
--- Reading and writing the books of a run: every script begins with this part.
+-- Reads and writes the columns of a run: the first part of every script on a run.
 --
--- A call of the server costs more than all that Lua does with its answer, so what lies side by side is read and written
--- in one go: `need_*` read what a list of tasks or files will ask for, `row`, `spans`, `..._of` and `file` then find it
--- (or read it alone). Loops that are run for every result count for themselves: `ipairs` is a call for each step. What
--- is changed is written only at the end (`write_all`), so a script that is refused for want of
--- memory, or fails, has changed nothing. The layout of rows is that of `columns.py`.
+-- A `redis.call` costs more than all processing of its reply in Lua, so adjacent rows are read and written together:
+-- `need_*` prefetch the rows of a list of tasks or files, then `row`, `spans`, `..._of` and `file` find them in the
+-- cache (or read one row). Loops over results use numeric `for`, since `ipairs` costs a function call per step. All
+-- changes are written at the end (`write_all`), so a script that fails, or is rejected because memory is full, has
+-- changed nothing: Redis does not roll back scripts. The layout of rows is that of `shoal.core.store.packed_columns`.
 
 local ROWS, SPANS, CHILDREN, INPUTS, OUTPUTS, FILES, REPLICAS, LOST, RECORDED, COUNTS, LEASES, REPLIES, LOG, ABOUT =
   unpack(KEYS)
@@ -14,19 +14,19 @@ local STRIDE = 65536
 local ROW, ROW_BYTES = '<i4i4i4i4BB', 18
 local FILE, FILE_BYTES = '<i4i4i8B', 17
 local SPAN_BYTES = 12
-local NEAR = 8 -- rows so far apart are read together with what is between them
-local RUN = 4096 -- rows that are read at a time at most
+local NEAR = 8 -- rows at most so far apart are read together with those between them
+local RUN = 4096 -- maximum rows per read
 
 local rows, changed_rows = {}, {}
 local files, changed_files = {}, {}
-local NONE = {} -- for all files without a further copy; never added to
-local left, ready_count = 0, 0 -- what is to be added to the counts
+local NONE = {} -- shared by all files without further copies; never modified
+local left, ready_count = 0, 0 -- changes of the counters
 local has_files = ARGV[3] == '1'
-local entries = {} -- what is to be added to the log
-local abouts = {} -- files that were made and what is to be known of them, in turn
+local entries = {} -- new log entries
+local abouts = {} -- output files and their descriptions, alternating
 local call, unpack_text = redis.call, struct.unpack
 
--- Puts numbers in order. Most lists are in order already, and to look is much cheaper than to sort.
+-- Sorts numbers. Most lists are sorted already, and checking is much cheaper than sorting.
 local function put_in_order(numbers)
   for at = 2, #numbers do
     if numbers[at] < numbers[at - 1] then
@@ -36,7 +36,7 @@ local function put_in_order(numbers)
   end
 end
 
--- Reads rows of a column and calls `take` with number, text and place of each; `numbers` are put in order.
+-- Reads rows of a column and calls `take` with number, text and offset of each; sorts `numbers`.
 local function read_rows(key, width, numbers, extra, take)
   put_in_order(numbers)
   local at = 1
@@ -55,7 +55,7 @@ end
 
 local function take_row(task, text, at)
   local pending, generation, owner, giver, standing, empty = unpack_text(ROW, text, at)
-  rows[task] = { -- a table that has all its fields at once need not grow
+  rows[task] = { -- a table created with all fields is not reallocated
     pending = pending,
     generation = generation,
     owner = owner,
@@ -64,7 +64,7 @@ local function take_row(task, text, at)
     empty = empty,
     changed = false,
     spans = false,
-    false, -- children, once they are read
+    false, -- children, once read
     false, -- inputs
     false, -- outputs
   }
@@ -88,7 +88,7 @@ local function row(task)
   return rows[task]
 end
 
--- A row that is going to be changed.
+-- Returns a row for modification.
 local function open_row(task)
   local found = row(task)
   if not found.changed then
@@ -98,7 +98,7 @@ local function open_row(task)
   return found
 end
 
--- Where the children, inputs and outputs of a task begin and end.
+-- Ranges of the children, inputs and outputs of a task.
 local function take_spans(task, text, at)
   rows[task].spans = { unpack_text('<i4i4i4i4i4i4', text, at) }
 end
@@ -182,7 +182,7 @@ end
 
 local function take_file(number, text, at)
   if files[number] then
-    return -- it was named twice
+    return -- it was listed twice
   end
   local location, producer, bytes, copied = unpack_text(FILE, text, at)
   local found = {
@@ -230,7 +230,7 @@ local function open_file(number)
   return found
 end
 
--- Writes rows; those that lie side by side in one go.
+-- Writes rows; adjacent ones in one call.
 local function write_rows(key, width, numbers, text_of)
   put_in_order(numbers)
   local at = 1
@@ -269,7 +269,7 @@ local function write_all()
     return struct.pack(FILE, f.location, f.producer, f.bytes, #f.others > 0 and 1 or 0)
   end)
   write_replicas()
-  for first = 1, #entries, 1000 do -- `unpack` has room for some thousands
+  for first = 1, #entries, 1000 do -- `unpack` is limited to some thousands of values
     call('RPUSH', LOG, unpack(entries, first, math.min(first + 999, #entries)))
   end
   for first = 1, #abouts, 1000 do
@@ -283,7 +283,7 @@ local function write_all()
   end
 end
 
--- What an operation was given to be logged, by number; nothing if it is empty or was not given.
+-- Adds the log entry with this number from ARGV, unless it is empty or missing.
 local function log_entry(number)
   local entry = ARGV[5 + number]
   if entry and #entry > 0 then
@@ -295,10 +295,10 @@ local function is_lost(node)
   return call('SISMEMBER', LOST, node) == 1
 end
 
--- Adds where a task's inputs are to an answer: how many pairs, then node and bytes of each.
+-- Appends the locations of a task's inputs to a reply: number of pairs, then node and bytes of each.
 local function tell_holdings(task, answer)
   local numbers = inputs_of(task)
-  if #numbers == 1 then -- so it mostly is, and then nothing is to be added up
+  if #numbers == 1 then -- the usual case, without a sum
     local f = file(numbers[1])
     local count = (f.location >= 0 and f.bytes > 0) and 1 + #f.others or 0
     answer[#answer + 1] = count
@@ -332,7 +332,7 @@ local function tell_holdings(task, answer)
   end
 end
 
--- Adds tasks that somebody takes to an answer: how many, then task, attempt and holdings of each.
+-- Makes `taker` the owner of tasks and appends them to a reply: number, then task, attempt and input locations of each.
 local function tell_placeable(tasks, taker, answer)
   answer[#answer + 1] = #tasks
   need_rows(tasks)

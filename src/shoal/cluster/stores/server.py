@@ -1,12 +1,11 @@
-"""The store of a cluster without Redis: one process holds directory and books in memory, and journals what changes.
+"""The store server of a cluster without Redis: holds the directory and all runs in memory, with journals on disk.
 
-`StoreServer` takes requests as bytes and returns answers as bytes; how they travel, and who may send them, is the
-business of whoever owns it. It keeps one journal for the directory and one for each run, so that a server which was
-killed and is started again on the same directory goes on as if nothing had happened, except that all leases begin anew.
-The books of a run are read back when somebody first asks for them. `sync` puts on the disk what was journalled: a
-failure of the machine costs what came after the last call.
+`StoreServer` takes requests as bytes and returns replies as bytes; transport and authorisation are up to its owner. It
+keeps one journal for the directory and one for each run. A server that was killed and is restarted on the same
+directory continues with the same state, except that all leases begin anew. A run is read from its journal at the first
+request for it. `sync` forces the journals to disk: a failure of the machine loses what came after the last call.
 
-The other end, `RemoteStore` and `RemoteDirectory`, is in `remote`.
+The clients, `RemoteStore` and `RemoteDirectory`, are in `shoal.cluster.stores.remote`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _HEADER = struct.Struct("<4sII")
 
 
 class StoreJournal:
-    """One file, opened by one process."""
+    """A journal file, opened by one process."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -48,7 +47,8 @@ class StoreJournal:
         self._is_dirty = False
 
     def records(self) -> Iterator[bytes]:
-        """All records from the beginning; called once, before anything is appended. Cuts off what is not whole."""
+        """Yields all records from the beginning and truncates an incomplete one. Call it once, before anything is
+        appended."""
         end = 0
         with open(self.path, "rb") as file:
             while (record := _read_frame(file)) is not None:
@@ -56,12 +56,12 @@ class StoreJournal:
                 yield record
             file.seek(end)
             if _has_whole_frame(file.read()):
-                raise RunError(f"the journal {self.path} is damaged at byte {end}: what follows cannot be relied on")
+                raise RunError(f"the journal {self.path} is damaged at byte {end}; the data after it is not reliable")
         os.ftruncate(self._descriptor, end)
         self._end = end
 
     def append(self, record: bytes) -> None:
-        """Writes a record wholly, or raises RunError and has written nothing."""
+        """Writes a complete record, or raises RunError and leaves the file unchanged."""
         data = _HEADER.pack(MARK, len(record), crc32(record)) + record
         written = 0
         try:
@@ -79,7 +79,7 @@ class StoreJournal:
         self._end = 0
 
     def sync(self) -> None:
-        """What was appended is on the disk when this returns."""
+        """Forces everything that was appended to disk."""
         if self._is_dirty:
             self._is_dirty = False
             try:
@@ -91,13 +91,13 @@ class StoreJournal:
         os.close(self._descriptor)
 
     def remove(self) -> None:
-        """Closes the file and removes it."""
+        """Closes and removes the file."""
         os.unlink(self.path)
         self.close()
 
 
 def _read_frame(file: BinaryIO) -> bytes | None:
-    """The next record; None if there is no whole one at this place."""
+    """Returns the next record; None if there is no complete one."""
     header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None
@@ -122,8 +122,8 @@ def _has_whole_frame(data: bytes) -> bool:
 
 FORMAT = 2
 MOST_NOTED = 4096
-"""Bytes that a node may say of how it is doing."""
-FORGOTTEN = "the store does not know this run any more"
+"""Maximum bytes of a node's status."""
+FORGOTTEN = "the store no longer has this run"
 
 _DIRECTORY: dict[str, Any] = {
     "join": tuple[NodeInfo, int],
@@ -140,10 +140,10 @@ _DIRECTORY: dict[str, Any] = {
     "runs": tuple[()],
     "leave": tuple[()],
 }
-"""By operation of the directory, its arguments."""
+"""By operation of the directory, the types of its arguments."""
 _LOOKING = ("renew", "notes", "nodes", "expired", "runs", "leave")
 _PARTS = ("put_piece", "get_piece", "get_column")
-"""Operations of a run that are not about its books."""
+"""Operations of a run that read data beside its store."""
 _OTHER_LOOKS = ("renew", "expired", "log", "about", "standings")
 
 _encode_record = msgspec.msgpack.Encoder().encode
@@ -151,7 +151,7 @@ _arguments = msgspec.msgpack.Decoder(tuple[list[int], list[bytes]])
 
 
 class ServedRequest(msgspec.Struct, array_like=True, frozen=True):
-    """What is asked; `remote` says what the fields mean."""
+    """A request; `shoal.cluster.stores.remote` describes the fields."""
 
     client: Annotated[str, msgspec.Meta(max_length=64)]
     sequence: Annotated[int, msgspec.Meta(ge=0)]
@@ -164,28 +164,28 @@ _request = msgspec.msgpack.Decoder(ServedRequest)
 read_request = _request.decode
 
 Action: TypeAlias = Callable[[float], Any]
-"""Carries out what was prepared, at some time, and returns the answer."""
+"""Executes a prepared request, given the time, and returns the result."""
 
 
 class Scope(ABC):
-    """Carries out requests, each once, and can be made again from its journal."""
+    """Executes the requests to one run or the directory, each once, and restores the state from the journal."""
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name
         self.journal = StoreJournal(path)
         self._title = _encode_record(("shoal store", FORMAT, name))
         self._replies: dict[str, tuple[int, bytes]] = {}
-        """By client: its last request that changed something, and the answer."""
+        """By client: its last request that changed something, and the reply."""
         self._has_leases = False
-        """Whether they were begun since the start of the server."""
+        """Whether the leases were restarted since the start of the server."""
 
     def replay(self) -> None:
-        """Does again what the journal holds."""
+        """Executes the requests in the journal again."""
         try:
             is_empty = True
             for record in self.journal.records():
                 if is_empty and record != self._title:
-                    raise RunError(f"the journal {self.journal.path} is of another version of Shoal or another run")
+                    raise RunError(f"the journal {self.journal.path} is of another version or another run")
                 if not is_empty:
                     request = read_request(record)
                     self._carry_out(request, self.prepare(request)[1], 0.0)
@@ -193,16 +193,16 @@ class Scope(ABC):
             if is_empty:
                 self.journal.append(self._title)
         except (BadRequest, InputError, msgspec.MsgspecError) as error:
-            raise RunError(f"the journal {self.journal.path} cannot be understood: {error}") from None
+            raise RunError(f"the journal {self.journal.path} cannot be decoded: {error}") from None
 
     def perform(self, request: ServedRequest, record: bytes, now: float) -> bytes:
-        """The answer to a request, which is also given as the record that it is in the journal."""
+        """Executes a request; `record` is the form in which it is written to the journal. Returns the reply."""
         if request.sequence:
             last, answer = self._replies.get(request.client, (0, b""))
             if request.sequence == last:
                 return answer
             if request.sequence < last:
-                raise BadRequest("it comes after later ones of the same client")
+                raise BadRequest("it is older than other requests of the same client")
         is_recorded, action = self.prepare(request)
         if not self._has_leases:
             self.start_leases(now)
@@ -225,16 +225,17 @@ class Scope(ABC):
         return answer
 
     def leave(self, client: str) -> None:
-        """A client asks for nothing any more."""
+        """A client sends no further requests: drops its last reply."""
         self._replies.pop(client, None)
 
     @abstractmethod
     def prepare(self, request: ServedRequest) -> tuple[bool, Action]:
-        """Whether it must be in the journal, and how it is carried out; raises BadRequest, InputError or RunError."""
+        """Returns whether the request must be in the journal, and how to execute it; raises BadRequest, InputError or
+        RunError."""
 
     @abstractmethod
     def start_leases(self, now: float) -> None:
-        """Everybody is alive from now on for the length of a lease."""
+        """Restarts the leases of all nodes."""
 
 
 def refusal(error: InputError) -> bytes:
@@ -254,7 +255,7 @@ class DirectoryScope(Scope):
         self.directory = MemoryDirectory(lease=lease)
 
     def prepare(self, request: ServedRequest) -> tuple[bool, Action]:
-        """The operations of a directory, with its arguments as they are."""
+        """Prepares an operation of the directory."""
         operation = request.operation
         if operation not in _DIRECTORY:
             raise BadRequest(f"there is no operation {operation!r}")
@@ -264,17 +265,17 @@ class DirectoryScope(Scope):
         if operation == "leave":
             return False, lambda now: self.leave(request.client)
         method = getattr(self.directory, operation)
-        if operation in ("join", "renew", "expired"):  # these are told the time
+        if operation in ("join", "renew", "expired"):  # these operations take the time
             return changes, lambda now: method(*given[:1], now, *given[1:])
         return changes, lambda now: method(*given)
 
     def start_leases(self, now: float) -> None:
-        """All nodes are alive from now on."""
+        """Restarts the leases of all nodes."""
         self.directory.start_leases(now)
 
 
 class RunScope(Scope):
-    """The books of a run: while it is being brought, its columns; then its store."""
+    """The state of a run: its columns while it is being created, then its store."""
 
     def __init__(self, name: str, path: str, lease: float) -> None:
         super().__init__(name, path)
@@ -285,19 +286,20 @@ class RunScope(Scope):
         self._summary = b""
 
     def record(self, request: ServedRequest, record: bytes) -> None:
-        """Beside what all scopes do: whoever brings a run drops what somebody else has not finished to bring."""
+        """Writes a request to the journal. A client that creates a run drops what another client has left
+        incomplete."""
         if request.operation == "open":
             self.journal.restart()
             self.journal.append(self._title)
         super().record(request, record)
 
     def start_leases(self, now: float) -> None:
-        """All nodes that were heard of are alive from now on."""
+        """Restarts the leases of all known nodes."""
         if self.store is not None:
             self.store.start_leases(now)
 
     def prepare(self, request: ServedRequest) -> tuple[bool, Action]:
-        """All operations have a list of numbers and one of texts."""
+        """Prepares an operation; all have a list of numbers and one of texts."""
         given, texts = _arguments.decode(request.arguments)
         if request.operation in ("open", "put_column", "bring"):
             _must_count(request, True)
@@ -315,24 +317,24 @@ class RunScope(Scope):
         action = partial(carry_out, self.store, request.operation, given, texts)
         return request.operation in CHANGING, lambda now: action()
 
-    # ---- bringing ------------------------------------------------------------------------------------------------
+    # ---- creation ------------------------------------------------------------------------------------------------
 
     def _prepare_bringing(self, request: ServedRequest, given: list[int], texts: list[bytes]) -> Action:
         if self.store is not None:
             raise InputError(
-                f"the store has a run {self.name!r} already", remedy="choose another name or forget that one"
+                f"the store already has a run {self.name!r}", remedy="choose another name or forget that one"
             )
         if request.operation == "open":
             return lambda now: self._open(request.client)
         if request.client != self._bringer:
-            raise InputError(f"somebody else is bringing a run {self.name!r}", remedy="choose another name")
+            raise InputError(f"another client is submitting a run {self.name!r}", remedy="choose another name")
         if request.operation == "bring":
             return self._prepare_bring(given, texts)
         if len(given) != 1 or len(texts) != 2:
-            raise BadRequest("it is no part of a column")
+            raise BadRequest("it is not a part of a column")
         name, column = texts[0].decode("utf-8", "replace"), texts[1]
         if name not in COLUMNS or given[0] != len(self._columns.get(name, b"")):
-            raise BadRequest("it is no part of a column")
+            raise BadRequest("it is not a part of a column")
         return lambda now: self._extend(name, column)
 
     def _open(self, client: str) -> None:
@@ -344,7 +346,7 @@ class RunScope(Scope):
 
     def _prepare_bring(self, given: list[int], texts: list[bytes]) -> Action:
         if len(given) != 2 or len(texts) != 1:
-            raise BadRequest("bring was given something else")
+            raise BadRequest("invalid arguments of bring")
         nodes, shared_files = given[0], bool(given[1])
         summary = msgspec.msgpack.decode(texts[0], type=ColumnsSummary)
         try:
@@ -352,31 +354,31 @@ class RunScope(Scope):
         except ValueError as error:
             raise BadRequest(f"the columns of the run cannot be read: {error}") from None
         if (what := flaw(work)) is not None or summary.tasks != len(work) or (nodes < 1 and not shared_files):
-            raise BadRequest(f"this is no run: {what or 'its columns are not whole'}")
+            raise BadRequest(f"invalid run: {what or 'its columns are incomplete'}")
         store = MemoryStore(work, nodes, shared_files=shared_files, lease=self._lease)
         if store.has_files != summary.has_files:
-            raise BadRequest("this is no run: its files are not those of its summary")
+            raise BadRequest("invalid run: its files do not match its summary")
         store.begin()
         return lambda now: self._install(store, texts[0])
 
     def _install(self, store: MemoryStore, summary: bytes) -> None:
         self.store, self._summary = store, summary
 
-    # ---- what lies beside the books ------------------------------------------------------------------------------
+    # ---- data beside the store -----------------------------------------------------------------------------------
 
     def _prepare_part(
         self, store: MemoryStore, request: ServedRequest, given: list[int], texts: list[bytes]
     ) -> tuple[bool, Action]:
-        """A part of something large, from some byte on."""
+        """Prepares writing a part of large data at an offset."""
         changes = request.operation == "put_piece"
         _must_count(request, changes)
         if len(given) != 1 or given[0] < 0 or len(texts) != 1 + changes:
-            raise BadRequest(f"{request.operation} was given something else")
+            raise BadRequest(f"invalid arguments of {request.operation}")
         at, name = given[0], texts[0].decode("utf-8", "replace")
         if changes:
             before = (store.get_piece(name) or b"") if at else b""
             if at != len(before):
-                raise BadRequest("it is no part of this piece")
+                raise BadRequest("it is not a part of this piece")
             return True, lambda now: store.put_piece(name, before + texts[1])
         found = self._columns.get(name) if request.operation == "get_column" else store.get_piece(name)
         return False, lambda now: [] if found is None else [bytes(found[at : at + PIECE])]
@@ -384,7 +386,7 @@ class RunScope(Scope):
     def _prepare_look(self, store: MemoryStore, request: ServedRequest, given: list[int]) -> tuple[bool, Action]:
         numbers = {"renew": 1, "log": 2, "about": 1}.get(request.operation, 0)
         if len(given) != numbers or not all(0 <= number < MOST for number in given):
-            raise BadRequest(f"{request.operation} was given something else")
+            raise BadRequest(f"invalid arguments of {request.operation}")
         match request.operation:
             case "renew":
                 node = given[0]
@@ -407,10 +409,10 @@ _NOTHING = _encode(("", []))
 
 
 class StoreServer:
-    """All scopes of one cluster. Not for several threads."""
+    """All runs and the directory of one cluster. Not thread-safe."""
 
     def __init__(self, directory_path: str, *, lease: float = LEASE) -> None:
-        """A server on a directory of its own, which is made if it is not there."""
+        """Opens a server on a directory of its own, which is created if necessary."""
         self._path = directory_path
         self._lease = lease
         self._lock = _locked(directory_path)
@@ -423,12 +425,12 @@ class StoreServer:
             raise
 
     def perform(self, request: bytes, now: float) -> bytes:
-        """The answer to a request; what cannot be done is answered too. `now` is any clock that does not go back."""
+        """Executes a request and returns the reply; errors are replies, too. `now` is any monotonic clock."""
         try:
             asked = read_request(request)
             return self._perform(asked, request, now)
         except (BadRequest, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return _encode(("run", f"the store was asked for something that cannot be done: {error}"))
+            return _encode(("run", f"invalid request to the store: {error}"))
         except RunError as error:
             return _encode(("gone" if isinstance(error, GoneError) else "run", str(error)))
         except InputError as error:
@@ -465,12 +467,12 @@ class StoreServer:
         return run
 
     def sync(self) -> None:
-        """Everything that was answered survives the end of the machine when this returns."""
+        """Forces everything that was confirmed to disk."""
         for scope in (self._directory, *self._runs.values()):
             scope.journal.sync()
 
     def close(self) -> None:
-        """Nothing is lost without this; another server may be started on the directory after it."""
+        """Closes the files; afterwards another server may be started on the directory. Without it, nothing is lost."""
         for scope in (self._directory, *self._runs.values()):
             scope.journal.close()
         os.close(self._lock)
@@ -485,7 +487,7 @@ def _replayed(scope: Scope) -> None:
 
 
 def _locked(directory: str) -> int:
-    """Two servers on one directory would each know half of what happens."""
+    """Locks the directory: two servers on it would each miss the other's changes."""
     path = os.path.join(directory, "lock")
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -496,5 +498,5 @@ def _locked(directory: str) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        raise InputError(f"another server keeps its store in {directory}", remedy="end it first") from None
+        raise InputError(f"another server uses the store in {directory}", remedy="end it first") from None
     return descriptor

@@ -1,6 +1,7 @@
--- What happens to tasks: results, those that run nothing, failures. After `rows.lua`; the same as in `memory.py`.
+-- Results of tasks, empty tasks, and failures. Loaded after `rows.lua`. `shoal.core.store.memory` has the same
+-- algorithms in Python; the store contract tests compare both.
 
--- Reads what `release` will ask for.
+-- Prefetches the rows that `release` needs.
 local function need_to_release(tasks)
   need_rows(all_links(tasks, 1))
   if has_files then
@@ -8,7 +9,7 @@ local function need_to_release(tasks)
   end
 end
 
--- The task is done; adds children for which it was the last one to `ready`.
+-- Marks a task as done; appends children whose last dependency it was to `ready`.
 local function release(task, node, ready)
   local r = open_row(task)
   r.standing = DONE
@@ -34,11 +35,11 @@ local function release(task, node, ready)
   end
 end
 
--- Completes those that ask for nothing; the others are to be placed.
+-- Completes empty tasks at once; returns the others, which are to be placed.
 local function settle(ready)
   local found = {}
   local at = 1
-  while at <= #ready do -- grows while we walk it
+  while at <= #ready do -- the list grows during the loop
     local task = ready[at]
     local r = open_row(task)
     r.standing = READY
@@ -53,7 +54,7 @@ local function settle(ready)
   return found
 end
 
--- The task will not be done; returns what is doomed by that.
+-- Ends a task that will not be done; returns the tasks that are doomed by that.
 local function end_task(task, standing)
   local r = open_row(task)
   if r.standing == READY then
@@ -80,7 +81,8 @@ end
 
 local operations = {}
 
--- node, then task and attempt of each result; further, an entry for each
+-- node, then task and attempt of each result; further ARGV: a log entry for each. A result whose attempt is older than
+-- the task's generation is ignored: the task was given to another node since.
 function operations.complete(given, answer)
   local node, ready = given[1], {}
   local named = {}

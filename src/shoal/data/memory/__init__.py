@@ -1,1 +1,1 @@
-"""Allocations over the shared memory of a cluster's nodes; `shoal.memory` is their public face."""
+"""Allocations in the shared memory of a cluster's nodes; the public API is `shoal.memory`."""

@@ -1,4 +1,7 @@
-"""What one node holds of all allocations, and how much it may hold. Pure: the bytes themselves are in `segments`."""
+"""The allocation table of one node (its extents and memory limit), and checks of allocation requests. Pure.
+
+The bytes themselves are in `shoal.data.memory.segments`.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ if TYPE_CHECKING:
 
 
 REMEMBERED = 10_000
-"""Allocations that were freed are remembered for a while, to tell a double free from a wrong handle."""
+"""Seconds for which freed allocations are remembered, to distinguish a double free from a wrong handle."""
 SETTLING_SECONDS = 10.0
-"""For so long an allocation is kept of whose run nothing has been heard yet."""
+"""Seconds for which an allocation is kept if the node does not know its run yet."""
 
 
 class FreedError(InputError):
@@ -38,20 +41,20 @@ class FreedError(InputError):
 
 
 class UnknownError(InputError):
-    """There is no such allocation, or none any more."""
+    """The allocation does not exist, or no longer exists."""
 
 
 class HeldAllocation:
-    """What is held of one allocation."""
+    """The extents of one allocation that are on this node."""
 
     def __init__(self, record: AllocationRecord, now: float) -> None:
         self.record = record
         self.indexes: dict[int, None] = {}
-        """Extents that lie here."""
+        """Indexes of the extents on this node."""
         self.coming: set[int] = set()
-        """Those of them that are being copied here, and are not to be read yet."""
+        """Indexes of those that are still being copied here and must not be read."""
         self.unkept_since: float | None = now
-        """Since when nothing that was heard of keeps it; None: something does."""
+        """Since when no known run or session keeps it; None: one does."""
 
     def bytes(self) -> int:
         return sum(self.record.extents[index].end - self.record.extents[index].begin for index in self.indexes)
@@ -64,9 +67,9 @@ class AllocationTable:
         self.limit = limit
         self.used = 0
         self.ahead = 0
-        """Bytes that were fetched ahead of their use; they give way to allocations."""
+        """Bytes that were prefetched; they make room for allocations."""
         self.runs: Collection[str] = ()
-        """Those that are on, as far as is known."""
+        """The active runs, as far as the node knows."""
         self.held: dict[str, HeldAllocation] = {}
         self._freed: dict[str, None] = {}
 
@@ -77,15 +80,15 @@ class AllocationTable:
     def reserve(
         self, record: AllocationRecord, indexes: Collection[int], now: float, *, coming: bool = False
     ) -> list[int]:
-        """Takes extents; returns those that were not here before. `coming`: they are read only after `update`."""
+        """Reserves extents; returns those that were not here before. `coming`: they are read only after `update`."""
         held = self.held.get(record.id)
         new = [index for index in indexes if held is None or index not in held.indexes]
         amount = sum(record.extents[index].end - record.extents[index].begin for index in new)
         if amount > self.free:
             raise FullError(
-                f"{show_bytes(amount)} of shared memory are asked for, and {show_bytes(self.free)} of "
+                f"{show_bytes(amount)} of shared memory are requested, but only {show_bytes(self.free)} of "
                 f"{show_bytes(self.limit)} are free on this node",
-                remedy="free what is not needed, or give the agent more with --shared-memory",
+                remedy="free unused allocations, or increase the agent's --shared-memory",
             )
         if held is None:
             held = self.held[record.id] = HeldAllocation(record, now)
@@ -100,7 +103,7 @@ class AllocationTable:
         return new
 
     def take_back(self, record: AllocationRecord, indexes: Collection[int], before: AllocationRecord | None) -> None:
-        """Extents that were reserved could not be made; what was here and known before stays."""
+        """Reverts a reservation whose extents could not be made; earlier extents stay."""
         held = self.held.get(record.id)
         if held is None:
             return
@@ -121,7 +124,7 @@ class AllocationTable:
             )
 
     def update(self, record: AllocationRecord) -> list[int]:
-        """Extents have found other holders; those that have come here by that."""
+        """Takes new holders of extents; returns the extents that are now on this node."""
         held = self.held.get(record.id)
         if held is None:
             return []
@@ -131,7 +134,7 @@ class AllocationTable:
         return come
 
     def give_up(self, identity: str) -> list[int]:
-        """An allocation is gone; the extents that were here."""
+        """Removes an allocation; returns the extents that were here."""
         held = self.held.pop(identity, None)
         if held is None:
             return []
@@ -142,27 +145,27 @@ class AllocationTable:
         return list(held.indexes)
 
     def expect(self, record: AllocationRecord) -> HeldAllocation:
-        """What is held of an allocation that must be here."""
+        """Returns the entry of an allocation that must be here."""
         held = self.held.get(record.id)
         if held is None:
             raise self.missing(record)
         return held
 
     def missing(self, record: AllocationRecord) -> InputError:
-        """Why an allocation is not here."""
+        """Returns the error for an allocation that is not here."""
         if record.id in self._freed:
-            return FreedError(f"allocation {shown(record)} was freed already", remedy="free each allocation once")
+            return FreedError(f"allocation {shown(record)} is already freed", remedy="free each allocation once")
         return UnknownError(
             f"there is no allocation {shown(record)}",
             remedy="its run has ended, or the handle is from another cluster",
         )
 
     def of_run(self, run: str) -> list[AllocationRecord]:
-        """All allocations of a run of which something is here; without a run, of all runs."""
+        """Returns all allocations of a run with an extent here; with an empty run, of all runs."""
         return [held.record for held in self.held.values() if not run or held.record.run == run]
 
     def unkept(self, now: float, sessions: Collection[str], nodes: Mapping[int, object]) -> list[str]:
-        """Allocations that nothing keeps any more: runs that are over, programs and nodes that are gone."""
+        """Returns allocations that nothing keeps any more: their runs are over, or their programs or nodes are gone."""
         over = []
         for identity, held in self.held.items():
             record = held.record
@@ -180,7 +183,7 @@ class AllocationTable:
 
 
 def lacking(record: AllocationRecord, there: Iterable[int]) -> list[int]:
-    """Extents that have fewer holders than they should, of nodes that are there, but still one."""
+    """Returns extents that have fewer holders than required on the nodes `there`, but at least one."""
     alive = set(there)
     found = []
     for index, extent in enumerate(record.extents):
@@ -197,7 +200,7 @@ _ID = re.compile("[0-9a-f]{16}")
 
 
 class AllocationRequest(msgspec.Struct, frozen=True):
-    """An allocation that is asked for, of the right types and with names that could be those of files."""
+    """The checked arguments of an allocation; its names are valid file names."""
 
     size: int
     replicas: int
@@ -207,12 +210,12 @@ class AllocationRequest(msgspec.Struct, frozen=True):
     run: str
 
 
-def wished(
+def checked_request(
     size: object, replicas: object, spread: object, block_bytes: object, name: object, run: object
 ) -> AllocationRequest:
-    """What was asked for, whatever kind of whole numbers that came in."""
+    """Checks the arguments of an allocation; any integer type is accepted."""
     if not isinstance(spread, str) or spread not in SPREADS:
-        raise InputError(f"spread cannot be {spread!r}", remedy=f"it is one of {', '.join(SPREADS)}")
+        raise InputError(f"invalid spread {spread!r}", remedy=f"use one of {', '.join(SPREADS)}")
     block = None if block_bytes is None else _number("block_bytes", block_bytes, MOST_BYTES)
     return AllocationRequest(
         _number("the size of an allocation", size, MOST_BYTES),
@@ -229,28 +232,28 @@ def _number(what: str, value: object, most: int) -> int:
         found = whole(value)  # type: ignore[arg-type]  # that is what is found out here
     except TypeError:
         raise InputError(
-            f"{what} must be a whole number, not {value!r}", remedy="give an int; sizes are in bytes"
+            f"{what} must be a whole number, not {value!r}", remedy="pass an int; sizes are in bytes"
         ) from None
     if abs(found) > most:
-        raise InputError(f"{what} cannot be {found}", remedy=f"the most is {most}")
+        raise InputError(f"{what} cannot be {found}", remedy=f"the maximum is {most}")
     return found
 
 
 def checked_name(name: object, of_what: str) -> str:
-    """A name that could be a file's, or none."""
+    """Returns the name if it is empty or a valid file name."""
     if not isinstance(name, str):
-        raise InputError(f"the name of {of_what} must be a text, not {name!r}")
+        raise InputError(f"the name of {of_what} must be a string, not {name!r}")
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
         length = LONGEST_NAME + 1
     if name in (".", "..") or "/" in name or "\0" in name or length > LONGEST_NAME:
-        raise InputError(f"{name!r} cannot be the name of {of_what}", remedy="use what could be a file's name")
+        raise InputError(f"{name!r} cannot be the name of {of_what}", remedy="use a valid file name")
     return name
 
 
 def bytes_of(data: ReadableBuffer) -> memoryview:
-    """The bytes of anything that has them in one piece, without a copy."""
+    """Returns the bytes of a contiguous buffer, without a copy."""
     try:
         view = memoryview(data)
     except (TypeError, ValueError, BufferError):
@@ -259,14 +262,14 @@ def bytes_of(data: ReadableBuffer) -> memoryview:
         ) from None
     if not view.c_contiguous:
         raise InputError(
-            "an array cannot be written to memory that is not in one piece, row after row",
-            remedy="give numpy.ascontiguousarray of it",
+            "an array that is not C-contiguous cannot be written to memory",
+            remedy="convert it with numpy.ascontiguousarray",
         )
     return PickleBuffer(view).raw()
 
 
 def check_data(wish: AllocationRequest, data: ReadableBuffer | None) -> memoryview | None:
-    """The bytes with which an allocation begins: as many as it has."""
+    """Returns the initial bytes of an allocation; their number must be its size."""
     if data is None:
         return None
     view = bytes_of(data)
@@ -276,18 +279,16 @@ def check_data(wish: AllocationRequest, data: ReadableBuffer | None) -> memoryvi
 
 
 def checked_ranges(record: AllocationRecord, ranges: Sequence[Range]) -> list[Range]:
-    """Ranges that the allocation has."""
+    """Returns the ranges if they are within the allocation."""
     try:
         pairs = [(begin, end) for begin, end in ranges]
     except (TypeError, ValueError):
-        raise InputError(
-            f"ranges cannot be {ranges!r}", remedy="give a list of pairs: from which byte, up to which"
-        ) from None
+        raise InputError(f"ranges cannot be {ranges!r}", remedy="pass a list of pairs (begin, end)") from None
     return [check_range(record, begin, end) for begin, end in pairs]
 
 
 def check_handle(record: AllocationRecord) -> None:
-    """One sentence for a handle that no `alloc` has made: its extents must follow each other from 0 to the size."""
+    """Rejects a handle that was not made by `alloc`: its extents must be contiguous from 0 to the size."""
     begins, ends = [extent.begin for extent in record.extents], [extent.end for extent in record.extents]
     follow = begins[:1] == [0] and ends[-1] == record.size and begins[1:] == ends[:-1]
     if not follow or any(extent.begin >= extent.end for extent in record.extents) or record.replicas < 1:
@@ -295,8 +296,8 @@ def check_handle(record: AllocationRecord) -> None:
 
 
 def check_names(record: AllocationRecord) -> None:
-    """One sentence for names that are not to become those of files."""
+    """Rejects names that are not valid file names."""
     if _ID.fullmatch(record.id) is None:
-        raise InputError(f"{record.id!r} cannot be the id of an allocation", remedy="use the handle that alloc gave")
+        raise InputError(f"{record.id!r} cannot be the id of an allocation", remedy="use the handle returned by alloc")
     checked_name(record.name, "a memory object")
     checked_name(record.run, "a run")

@@ -1,7 +1,8 @@
-"""Getting at the memory layer: from a task through its node, from a program through the cluster, or all in one process.
+"""Clients of the memory layer: `Attached` (a task that uses its node's service), and the memory that this process uses.
 
-A task asks at the unix socket of its node's service. It maps what lies on the node by itself, without a request; other
-ranges the service fetches and hands over as memory. `SHOAL_MEMORY` in the environment is the path of the socket.
+A task sends requests to the unix socket of its node's service. It maps extents on the node by itself, without a
+request; other ranges are fetched by the service and passed as a memory descriptor. `SHOAL_MEMORY` in the environment is
+the path of the socket.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ TASK = "SHOAL_TASK"
 
 
 class Attached(AllocatingHandle):
-    """The memory as a task of a node sees it. Every thread has a connection of its own while it asks."""
+    """The memory as a task of a node sees its. Every thread has a connection of its own while it requests."""
 
-    def __init__(self, door: str, run: str = "") -> None:
-        self._door = door
+    def __init__(self, socket_path: str, run: str = "") -> None:
+        self._socket_path = socket_path
         self._guard = threading.Lock()
         self._idle: list[DescriptorLine] = []
         told, _ = self._ask(HelloRequest(run))
@@ -65,7 +66,8 @@ class Attached(AllocatingHandle):
         return told.records[0]
 
     def get(self, allocation: AllocationRecord, begin: int, end: int, *, ahead: Ahead | None = None) -> memoryview:
-        """Bytes to be read; what lies on this node in one piece is not copied, and shows what is written later."""
+        """Returns bytes for reading. A range that lies on this node in one piece is not copied, and shows later
+        writes."""
         begin, end = check_range(allocation, begin, end)
         if begin == end:
             return memoryview(b"")
@@ -83,7 +85,7 @@ class Attached(AllocatingHandle):
             os.close(descriptors[0])
 
     def put(self, allocation: AllocationRecord, begin: int, data: ReadableBuffer) -> None:
-        """Writes bytes from there on, on all replicas."""
+        """Writes `data` at offset `begin`, on all replicas."""
         view = bytes_of(data)
         begin, _ = check_range(allocation, begin, begin + len(view))
         if not len(view) or self._put_here(allocation, begin, view):
@@ -96,7 +98,7 @@ class Attached(AllocatingHandle):
             os.close(descriptor)
 
     def _put_here(self, allocation: AllocationRecord, begin: int, view: memoryview) -> bool:
-        """Writes what lies on this node and nowhere else; False if that is not all of it."""
+        """Writes a range whose extents are on this node only; False if some are not."""
         parts = parts_of(allocation.extents, begin, begin + len(view))
         if any(allocation.extents[part.index].holders != (self.number,) for part in parts):
             return False
@@ -104,7 +106,7 @@ class Attached(AllocatingHandle):
             try:
                 descriptor = os.open(self._path(allocation, part.index), os.O_WRONLY | os.O_CLOEXEC)
             except FileNotFoundError:
-                return False  # the service says why
+                return False  # the service reports why
             try:
                 offset = part.begin - allocation.extents[part.index].begin
                 write_all(descriptor, view[part.begin - begin : part.end - begin], offset)
@@ -113,29 +115,29 @@ class Attached(AllocatingHandle):
         return True
 
     def prefetch(self, allocation: AllocationRecord, ranges: Sequence[Range]) -> Ahead:
-        """Begins to bring ranges to this node."""
+        """Starts to fetch ranges to this node."""
         told, _ = self._ask(PrefetchRequest(as_allocation(allocation), checked_ranges(allocation, ranges)))
         assert isinstance(told, PrefetchReply)
         return told.ahead
 
     def partition(self, allocation: AllocationRecord) -> dict[str, list[Range]]:
-        """By name of node, the ranges that it holds now."""
+        """Returns, per node name, the ranges that the node holds now."""
         told, _ = self._ask(PartitionRequest(as_allocation(allocation)))
         assert isinstance(told, PartitionReply)
         return told.ranges
 
     def free(self, allocation: AllocationRecord) -> None:
-        """Gives the memory back on all nodes."""
+        """Frees the allocation on all nodes."""
         self._ask(DropRequest(as_allocation(allocation)))
 
     def objects(self, run: str = "") -> list[Allocation]:
-        """All allocations of a run, or of all runs."""
+        """Returns all allocations of a run; with an empty run, of all runs."""
         told, _ = self._ask(ObjectsRequest(run))
         assert isinstance(told, ObjectsReply)
         return told.records
 
     def has(self, allocation: AllocationRecord, index: int) -> bool:
-        """Whether an extent lies on this node."""
+        """Whether an extent is on this node."""
         return os.path.exists(self._path(allocation, index))
 
     def close(self) -> None:
@@ -148,7 +150,7 @@ class Attached(AllocatingHandle):
         return os.path.join(self._folder, file_name(allocation.id, index))
 
     def _ask(self, message: Message, descriptors: tuple[int, ...] = ()) -> tuple[Message, list[int]]:
-        """The answer, with the descriptors that came with it."""
+        """Returns the reply, with the descriptors that came with it."""
         with self._guard:
             line = self._idle.pop() if self._idle else None
         try:
@@ -161,8 +163,8 @@ class Attached(AllocatingHandle):
             if line is not None:
                 line.close()
             raise InputError(
-                f"the memory service of this node does not answer: {error.strerror or error}",
-                remedy="see whether its agent still runs",
+                f"the memory service of this node does not reply: {error.strerror or error}",
+                remedy="check whether its agent is still running",
             ) from None
         with self._guard:
             self._idle.append(line)
@@ -171,7 +173,7 @@ class Attached(AllocatingHandle):
     def _connected(self) -> DescriptorLine:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            connection.connect(self._door)
+            connection.connect(self._socket_path)
         except OSError:
             connection.close()
             raise
@@ -184,31 +186,31 @@ _guard = threading.Lock()
 
 
 def attach() -> Memory:
-    """The memory of this process: what it was connected to, or that of the node that runs this task."""
+    """Returns the memory of this process: the one that it has connected to, or that of the node that runs this task."""
     global _attached, _attached_in
     with _guard:
         if _attached is None or _attached_in != os.getpid():
-            door = os.environ.get(VARIABLE)
-            if not door:
+            socket_path = os.environ.get(VARIABLE)
+            if not socket_path:
                 raise InputError(
-                    "this process is attached to no memory",
+                    "this process is not attached to a memory",
                     remedy="call shoal.memory.connect('CLUSTER') or shoal.memory.local() first,"
                     " or run it as a task of a cluster",
                 )
-            _attached = Attached(door, os.environ.get(TASK, "").partition(":")[0])
+            _attached = Attached(socket_path, os.environ.get(TASK, "").partition(":")[0])
             _attached_in = os.getpid()
         return _attached
 
 
 def enter(memory: Memory) -> None:
-    """What `attach` gives from now on in this process."""
+    """Makes `memory` the result of `attach` in this process."""
     global _attached, _attached_in
     with _guard:
         _attached, _attached_in = memory, os.getpid()
 
 
 def leave(memory: Memory) -> None:
-    """A memory is closed, and `attach` does not give it any more."""
+    """Removes a closed memory from the results of `attach`."""
     global _attached
     with _guard:
         if _attached is memory:

@@ -1,4 +1,4 @@
-"""The handle of an allocation: small, picklable, and usable in every task of the run, on whichever node that runs."""
+"""The handle of an allocation: small, picklable, and usable in every task of the run, on any node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
-from shoal.data.memory.allocation_table import AllocationRequest, check_data, wished
+from shoal.data.memory.allocation_table import AllocationRequest, check_data, checked_request
 from shoal.resources.memory_layout import EVEN, AllocationRecord, Range
 
 if TYPE_CHECKING:
@@ -16,48 +16,48 @@ if TYPE_CHECKING:
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """Ranges that are being fetched before they are needed; of use on the node where that was asked for."""
+    """Ranges that are being prefetched; valid on the node that was asked for it."""
 
     token: str
     ranges: tuple[Range, ...]
 
 
 class Allocation(AllocationRecord, frozen=True):
-    """Bytes that are spread over the shared memory of nodes.
+    """A handle for bytes that are spread over the shared memory of nodes.
 
-    The methods ask through whatever memory this process is attached to: the agent of its node in a task, the cluster
-    or the local memory in a program that has connected to it.
+    The methods use the memory to which this process is attached: that of its node's agent in a task, that of the
+    cluster or the local one in a program that has connected to it.
     """
 
     def get(self, begin: int = 0, end: int | None = None, *, ahead: Ahead | None = None) -> memoryview:
-        """Some of the bytes, to be read; what lies on this node in one piece is not copied."""
+        """Returns bytes for reading. A range that lies on this node in one piece is not copied."""
         return _memory().get(self, begin, self.size if end is None else end, ahead=ahead)
 
     def array(self, dtype: object = "u1", begin: int = 0, end: int | None = None) -> numpy.ndarray:
-        """The same as a NumPy array on the same memory."""
+        """Like `get`, as a NumPy array on the same memory."""
         import numpy
 
         return numpy.frombuffer(self.get(begin, end), dtype=dtype)  # type: ignore[call-overload, no-any-return]
 
     def put(self, begin: int, data: ReadableBuffer) -> None:
-        """Writes bytes from there on."""
+        """Writes `data` at offset `begin`."""
         _memory().put(self, begin, data)
 
     def prefetch(self, ranges: Sequence[Range]) -> Ahead:
-        """Begins to fetch ranges that are needed soon."""
+        """Starts to fetch ranges that are needed soon."""
         return _memory().prefetch(self, ranges)
 
     def partition(self) -> dict[str, list[Range]]:
-        """By name of node, the ranges that it holds now."""
+        """Returns, per node name, the ranges that the node holds now."""
         return _memory().partition(self)
 
     def free(self) -> None:
-        """Gives the memory back."""
+        """Frees the allocation."""
         _memory().free(self)
 
 
 class ClosingHandle:
-    """Something that is closed at the end of a `with` block."""
+    """A resource that is closed at the end of a `with` block."""
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +66,7 @@ class ClosingHandle:
         self.close()
 
     def close(self) -> None:
-        """Gives back what it holds."""
+        """Releases all resources."""
         raise NotImplementedError
 
 
@@ -88,7 +88,7 @@ class AllocatingHandle(ClosingHandle):
         instead: str = "",
     ) -> Allocation:
         """So many bytes over the nodes, zeros or `data`."""
-        wish = wished(size, replicas, spread, block_bytes, name, run or self.run)
+        wish = checked_request(size, replicas, spread, block_bytes, name, run or self.run)
         view = check_data(wish, data)
         allocation = self._allocate(wish, instead)
         if view is not None:
@@ -113,10 +113,10 @@ class AllocatingHandle(ClosingHandle):
 
 
 class Memory(Protocol):
-    """What a program or task can do with the memory of a cluster; may be used from several threads."""
+    """The operations of programs and tasks on the memory of a cluster. Thread-safe."""
 
     run: str
-    """Whose allocations are made unless told otherwise."""
+    """The run of new allocations, unless `alloc` names another one."""
 
     def alloc(
         self,
@@ -130,7 +130,8 @@ class Memory(Protocol):
         run: str = "",
         instead: str = "",
     ) -> Allocation:
-        """So many bytes, zeros or `data`. `instead`: the id of an object that has the name and is about to be freed."""
+        """Allocates bytes, filled with zeros or with `data`. `instead`: the id of an allocation of the same name that
+        is about to be freed."""
 
     def get(self, allocation: AllocationRecord, begin: int, end: int, *, ahead: Ahead | None = None) -> memoryview: ...
 
@@ -143,7 +144,7 @@ class Memory(Protocol):
     def free(self, allocation: AllocationRecord) -> None: ...
 
     def objects(self, run: str = "") -> list[Allocation]:
-        """All allocations of a run, or of all runs."""
+        """Returns all allocations of a run; with an empty run, of all runs."""
 
     def has(self, allocation: AllocationRecord, index: int) -> bool:
         """Whether an extent can be read here without a copy."""

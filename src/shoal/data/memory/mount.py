@@ -1,4 +1,5 @@
-"""Shows memory objects as files with FUSE, through mfusepy and libfuse 3. What the operations mean is in `files`."""
+"""Mounts memory objects as files with FUSE: the files and their operations, and the mount itself (mfusepy, libfuse
+3)."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from shoal.errors import InputError
 from shoal.resources.memory_layout import FullError
 
 LISTED_SECONDS = 1.0
-"""For how long a list of objects is believed."""
+"""Seconds for which a list of objects is cached."""
 WINDOW_BYTES = 8 << 20
-"""What is brought from another machine at a time."""
+"""Bytes that are fetched from another node at a time."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,15 +31,15 @@ Path = tuple[str, str]
 """Run and name."""
 
 
-class Aside:
-    """A file that is being written and is no object yet."""
+class PendingFile:
+    """Temporary file for content that is being written and not yet an allocation."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.descriptor = buffer_of(0)
         self.is_changed = True
         self.is_removed = False
-        """It has no name any more, and is gone when it is closed."""
+        """It has no name any more, and disappears when it is closed."""
         self.opened = 0
 
     def size(self) -> int:
@@ -49,12 +50,12 @@ class Aside:
 
 
 class OpenedMemoryFile:
-    """An object that is being read or written."""
+    """An allocation that is open for reading or writing."""
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
         self._views: dict[int, tuple[int, memoryview]] = {}
-        """By extent, what there is of it at hand, and from where on."""
+        """By extent: the cached bytes, and their offset."""
 
     def read(self, memory: Memory, size: int, offset: int) -> bytes:
         end = min(offset + size, self.allocation.size)
@@ -81,27 +82,27 @@ class OpenedMemoryFile:
         return bytes(view[begin - at : end - at])
 
     def forget(self) -> None:
-        """Something was written: what is at hand may be old."""
+        """Drops cached bytes, since something was written."""
         self._views.clear()
 
 
 class MemoryFiles:
-    """A run's objects, or those of all runs in a folder each."""
+    """The objects of a run as files; or those of all runs, in a directory per run."""
 
     def __init__(self, memory: Memory, run: str) -> None:
         self.memory, self.run = memory, run
         self._guard = threading.RLock()
         self._listed: dict[Path, Allocation] = {}
         self._listed_at = 0.0
-        self._aside: dict[Path, Aside] = {}
-        self._open: dict[int, OpenedMemoryFile | Aside] = {}
+        self._pending: dict[Path, PendingFile] = {}
+        self._open: dict[int, OpenedMemoryFile | PendingFile] = {}
         self._next = 1
         self._since = time.time_ns()
 
     # ---- names ---------------------------------------------------------------------------------------------------
 
     def path_of(self, path: str) -> Path:
-        """Run and name of a path; the name is empty for a folder."""
+        """Returns run and name of a path; the name is empty for a directory."""
         words = [word for word in path.split("/") if word]
         if self.run:
             words = [self.run, *words]
@@ -112,7 +113,7 @@ class MemoryFiles:
     def objects(self, *, anew: bool = False) -> dict[Path, Allocation]:
         with self._guard:
             if anew or time.monotonic() - self._listed_at > LISTED_SECONDS:
-                found = asked(self.memory.objects, self.run)
+                found = call_memory(self.memory.objects, self.run)
                 self._listed = {(each.run, each.name): each for each in found if each.name}
                 self._listed_at = time.monotonic()
             return self._listed
@@ -124,14 +125,14 @@ class MemoryFiles:
         return found
 
     def names(self, run: str) -> list[str]:
-        """What is in a folder."""
-        paths = [*self.objects(anew=True), *self._aside]
+        """Returns the entries of a directory."""
+        paths = [*self.objects(anew=True), *self._pending]
         if not run and not self.run:
             return sorted({each for each, _ in paths})
         return sorted({name for each, name in paths if each == run})
 
     def describe(self, path: str) -> dict[str, int]:
-        """What `stat` tells."""
+        """Returns the attributes for `stat`."""
         run, name = self.path_of(path)
         times = {"st_atime": self._since, "st_mtime": self._since, "st_ctime": self._since}
         owner = {"st_uid": os.geteuid(), "st_gid": os.getegid(), **times}
@@ -139,81 +140,81 @@ class MemoryFiles:
             if run and run != self.run and run not in self.names(""):
                 raise OSError(errno.ENOENT, "")
             return {"st_mode": stat.S_IFDIR | 0o700, "st_nlink": 2, **owner}
-        aside = self._aside.get((run, name))
-        size = aside.size() if aside is not None else self.find((run, name)).size
+        pending = self._pending.get((run, name))
+        size = pending.size() if pending is not None else self.find((run, name)).size
         return {"st_mode": stat.S_IFREG | 0o600, "st_nlink": 1, "st_size": size, **owner}
 
     # ---- opening and closing -------------------------------------------------------------------------------------
 
     def open(self, path: str, *, anew: bool) -> int:
-        """The number of an open file; `anew`: what was in it is not wanted."""
+        """Opens a file and returns its number; `anew`: its former content is dropped."""
         where = self.path_of(path)
         with self._guard:
             if not where[1]:
                 raise OSError(errno.EISDIR, "")
-            aside = self._aside.get(where)
-            if aside is not None and anew:
-                os.ftruncate(aside.descriptor, 0)
-                aside.is_changed = True
+            pending = self._pending.get(where)
+            if pending is not None and anew:
+                os.ftruncate(pending.descriptor, 0)
+                pending.is_changed = True
             elif anew:
-                aside = self._aside[where] = Aside(where)
-            opened: OpenedMemoryFile | Aside = aside if aside is not None else OpenedMemoryFile(self.find(where))
-            if isinstance(opened, Aside):
+                pending = self._pending[where] = PendingFile(where)
+            opened: OpenedMemoryFile | PendingFile = pending or OpenedMemoryFile(self.find(where))
+            if isinstance(opened, PendingFile):
                 opened.opened += 1
             number, self._next = self._next, self._next + 1
             self._open[number] = opened
             return number
 
     def keep(self, number: int) -> None:
-        """What was written aside becomes an object."""
+        """Turns the temporary file of an open file into an allocation."""
         with self._guard:
             opened = self._open[number]
-            if not isinstance(opened, Aside) or opened.is_removed or not opened.is_changed or not opened.size():
+            if not isinstance(opened, PendingFile) or opened.is_removed or not opened.is_changed or not opened.size():
                 return
             view = view_of(opened.descriptor, opened.size())
             run, name = opened.path
             before = self.objects(anew=True).get(opened.path)
             if before is not None and before.size == len(view):
-                asked(self.memory.put, before, 0, view)
+                call_memory(self.memory.put, before, 0, view)
             elif before is None:
-                asked(self.memory.alloc, len(view), view, name=name, run=run)
-            else:  # as long as the new one is not there, the old one is
+                call_memory(self.memory.alloc, len(view), view, name=name, run=run)
+            else:  # the old allocation stays until the new one exists
                 replicas, instead = before.replicas, before.id
-                asked(self.memory.alloc, len(view), view, name=name, run=run, replicas=replicas, instead=instead)
-                asked(self._free_if_there, before)
+                call_memory(self.memory.alloc, len(view), view, name=name, run=run, replicas=replicas, instead=instead)
+                call_memory(self._free_if_there, before)
             opened.is_changed = False
             self._listed_at = 0.0
 
     def close(self, number: int) -> None:
         with self._guard:
             opened = self._open.pop(number)
-            if isinstance(opened, Aside):
+            if isinstance(opened, PendingFile):
                 opened.opened -= 1
                 if not opened.opened and (opened.size() or opened.is_removed):
-                    if self._aside.get(opened.path) is opened:
-                        del self._aside[opened.path]
+                    if self._pending.get(opened.path) is opened:
+                        del self._pending[opened.path]
                     opened.close()
 
     # ---- content -------------------------------------------------------------------------------------------------
 
     def read(self, number: int, size: int, offset: int) -> bytes:
         opened = self._open[number]
-        if isinstance(opened, Aside):
+        if isinstance(opened, PendingFile):
             return os.pread(opened.descriptor, size, offset)
-        return asked(opened.read, self.memory, size, offset)
+        return call_memory(opened.read, self.memory, size, offset)
 
     def write(self, number: int, data: bytes, offset: int) -> int:
         opened = self._open[number]
-        if isinstance(opened, Aside):
+        if isinstance(opened, PendingFile):
             write_all(opened.descriptor, memoryview(data), offset)
             opened.is_changed = True
             return len(data)
         if offset + len(data) > opened.allocation.size:
             with self._guard:
-                aside = self._set_aside(opened.allocation, opened.allocation.size)
-            write_all(aside.descriptor, memoryview(data), offset)
+                pending = self._copy_to_pending(opened.allocation, opened.allocation.size)
+            write_all(pending.descriptor, memoryview(data), offset)
             return len(data)
-        asked(self.memory.put, opened.allocation, offset, data)
+        call_memory(self.memory.put, opened.allocation, offset, data)
         with self._guard:
             for each in self._open.values():
                 if isinstance(each, OpenedMemoryFile) and each.allocation.id == opened.allocation.id:
@@ -221,59 +222,60 @@ class MemoryFiles:
         return len(data)
 
     def cut(self, path: str, length: int) -> None:
-        """Gives a file another length."""
+        """Changes the length of a file."""
         where = self.path_of(path)
         with self._guard:
-            aside = self._aside.get(where)
-            if aside is None:
+            pending = self._pending.get(where)
+            if pending is None:
                 found = self.find(where)
                 if found.size == length:
                     return
-                self._set_aside(found, length)
-                if not any(isinstance(each, Aside) and each.path == where for each in self._open.values()):
+                self._copy_to_pending(found, length)
+                if not any(isinstance(each, PendingFile) and each.path == where for each in self._open.values()):
                     number = self.open(path, anew=False)
                     try:
                         self.keep(number)
                     finally:
                         self.close(number)
                 return
-            os.ftruncate(aside.descriptor, length)
-            aside.is_changed = True
+            os.ftruncate(pending.descriptor, length)
+            pending.is_changed = True
 
-    def _set_aside(self, found: Allocation, length: int) -> Aside:
-        """A file gets another length: whoever has it open writes aside from now on."""
-        content = asked(self.memory.get, found, 0, min(length, found.size))
-        aside = self._aside[found.run, found.name] = Aside((found.run, found.name))
-        write_all(aside.descriptor, content, 0)
-        os.ftruncate(aside.descriptor, length)
+    def _copy_to_pending(self, found: Allocation, length: int) -> PendingFile:
+        """Copies a file to a temporary one with another length; open files write there from now on."""
+        content = call_memory(self.memory.get, found, 0, min(length, found.size))
+        pending = self._pending[found.run, found.name] = PendingFile((found.run, found.name))
+        write_all(pending.descriptor, content, 0)
+        os.ftruncate(pending.descriptor, length)
         for each, opened in self._open.items():
             if isinstance(opened, OpenedMemoryFile) and opened.allocation.id == found.id:
-                self._open[each] = aside
-                aside.opened += 1
-        return aside
+                self._open[each] = pending
+                pending.opened += 1
+        return pending
 
     def _free_if_there(self, found: Allocation) -> None:
         try:
             self.memory.free(found)
         except (FreedError, UnknownError):
-            pass  # somebody else has just freed it
+            pass  # another process has just freed it
 
     def remove(self, path: str) -> None:
         where = self.path_of(path)
         with self._guard:
-            aside = self._aside.get(where)
-            if aside is None or where in self.objects(anew=True):
-                asked(self.memory.free, self.find(where))
-            if aside is not None:
-                del self._aside[where]
-                aside.is_removed = True
-                if not aside.opened:
-                    aside.close()
+            pending = self._pending.get(where)
+            if pending is None or where in self.objects(anew=True):
+                call_memory(self.memory.free, self.find(where))
+            if pending is not None:
+                del self._pending[where]
+                pending.is_removed = True
+                if not pending.opened:
+                    pending.close()
             self._listed_at = 0.0
 
 
-def asked(question: Callable[P, R], *words: P.args, **more: P.kwargs) -> R:
-    """What the memory answers; its errors as those of a file system, with the sentence for whoever mounted it."""
+def call_memory(question: Callable[P, R], *words: P.args, **more: P.kwargs) -> R:
+    """Calls the memory; translates its errors into file system errors, and prints the message for the user of the
+    mount."""
     try:
         return question(*words, **more)
     except InputError as error:
@@ -288,25 +290,26 @@ def asked(question: Callable[P, R], *words: P.args, **more: P.kwargs) -> R:
 
 DEVICE = "/dev/fuse"
 REQUEST_BYTES = 1 << 20
-"""The most that the kernel asks for or brings at once."""
+"""Maximum bytes of a request of the kernel."""
 
 THREADS = 4
 _MOST_SAID = 4096
 _LOOP_ENDED = 8
-"""The status of libfuse after its loop has ended otherwise than by unmounting: a signal told it to."""
+"""Exit status of libfuse's loop when a signal, not an unmount, has ended it."""
 
 
 class Operations:
-    """What libfuse calls; paths begin at the mount."""
+    """The callbacks of libfuse; paths are relative to the mount point."""
 
     use_ns = True
 
     def __init__(self, files: MemoryFiles, begun: Callable[[], object]) -> None:
-        """`begun` is called when it is mounted."""
+        """`begun` is called when the mount is ready."""
         self._files, self._begun = files, begun
 
     def init_with_config(self, connection: Any, config: Any) -> None:
-        """Programs' own requests come as they are: with the kernel's cache they would come in small ones."""
+        """Configures direct I/O: programs' requests arrive unsplit, whereas the kernel's cache would split them into
+        small ones."""
         self._begun()
         if config is not None:
             config.direct_io = True
@@ -359,7 +362,7 @@ class Operations:
         return 0
 
     def rename(self, old: str, new: str) -> int:
-        """Objects keep their names; programs such as `mv` copy instead."""
+        """Objects cannot be renamed; programs such as `mv` copy instead."""
         raise OSError(errno.EXDEV, "")
 
     def chmod(self, path: str, mode: int) -> int:
@@ -373,8 +376,8 @@ class Operations:
 
 
 def library() -> Any:
-    """mfusepy, or one sentence about what is missing."""
-    os.environ.setdefault("FUSE_LIBRARY_NAME", "fuse3")  # it would rather have the old one, whose requests are small
+    """Imports mfusepy, or explains what is missing."""
+    os.environ.setdefault("FUSE_LIBRARY_NAME", "fuse3")  # by default it prefers libfuse 2, whose requests are small
     try:
         return import_module("mfusepy")
     except ImportError:
@@ -386,13 +389,11 @@ def library() -> Any:
 
 
 def check_permitted(folder: str) -> None:
-    """One sentence if a mount there cannot be had."""
+    """Raises `InputError` if a mount is not possible there."""
     if not os.path.isdir(folder):
-        raise InputError(f"{folder!r} is not a folder", remedy="make it first: objects are shown in it")
+        raise InputError(f"{folder!r} is not a directory", remedy="create it first")
     if os.path.ismount(folder):
-        raise InputError(
-            f"something is mounted on {folder!r} already", remedy=f"end that with 'fusermount3 -u {folder}'"
-        )
+        raise InputError(f"{folder!r} is already a mount point", remedy=f"unmount it with 'fusermount3 -u {folder}'")
     try:
         os.close(os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
@@ -408,8 +409,8 @@ def _not_permitted(why: str) -> InputError:
     )
 
 
-class _Aside:
-    """Takes what libfuse writes to standard error while it mounts: we say it in words of ours, or not at all."""
+class _CapturedStderr:
+    """Captures what libfuse writes to standard error while it mounts, so that errors appear as messages of Shoal."""
 
     def __init__(self) -> None:
         self._error = os.dup(2)
@@ -417,7 +418,7 @@ class _Aside:
         os.dup2(self._said, 2)
 
     def end(self) -> str:
-        """The last line that was said; from now on it is written where it should be."""
+        """Stops the capture; returns the last line."""
         if self._error < 0:
             return ""
         os.dup2(self._error, 2)
@@ -429,14 +430,14 @@ class _Aside:
 
 
 def mount(memory: Memory, run: str, folder: str) -> None:
-    """Shows the objects until the folder is unmounted or this process is told to end."""
+    """Mounts the objects until the directory is unmounted or this process gets a signal."""
     fuse = library()
     check_permitted(folder)
-    aside = _Aside()
+    pending = _CapturedStderr()
     mounted: list[str] = []
 
     def begin() -> None:
-        mounted.append(aside.end())
+        mounted.append(pending.end())
 
     try:
         fuse.FUSE(
@@ -451,6 +452,6 @@ def mount(memory: Memory, run: str, folder: str) -> None:
     except RuntimeError as error:
         if mounted and error.args == (_LOOP_ENDED,):
             return
-        raise _not_permitted(aside.end() or f"libfuse ended with status {error}") from None
+        raise _not_permitted(pending.end() or f"libfuse ended with status {error}") from None
     finally:
-        aside.end()
+        pending.end()

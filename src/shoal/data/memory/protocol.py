@@ -1,8 +1,8 @@
-"""The messages of a node's memory service, as bytes.
+"""Protocol of a node's memory service: messages, connections to other nodes, and descriptor passing within a node.
 
-Other nodes and programs ask over the network (the service `MEMORY` of the node's data listener) for what lies on the
-node. Tasks of the node ask for anything at a unix socket in the node's folder, and get what does not lie there as a
-descriptor of memory. Each message is its length and a packed struct; bytes of extents follow a message plain.
+Other nodes and programs access the extents of a node over the network (the service `MEMORY` of its data listener).
+Tasks of the node send any request to a unix socket in the node's directory, and get bytes from other nodes as a memory
+descriptor. A message is its length and a packed struct; bytes of extents follow a message unencoded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KINDS: dict[str, type[InputError]] = {"full": FullError, "freed": FreedError, "
 
 
 class MemoryNode(msgspec.Struct, frozen=True, array_like=True):
-    """A node whose memory can be used."""
+    """A node that offers memory."""
 
     name: str
     address: str
@@ -40,7 +40,7 @@ class MemoryNode(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RoomRequest(msgspec.Struct, frozen=True, tag=True):
-    """How much is free?"""
+    """Requests the number of free bytes."""
 
 
 class RoomReply(msgspec.Struct, frozen=True, tag=True):
@@ -48,7 +48,7 @@ class RoomReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReserveRequest(msgspec.Struct, frozen=True, tag=True):
-    """Take these extents of an allocation, all or none. `coming`: they are copied there, and read after
+    """Reserves extents of an allocation, all or none. `coming`: they are copied there, and read after
     `UpdateRequest`."""
 
     record: Allocation
@@ -57,7 +57,7 @@ class ReserveRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadRequest(msgspec.Struct, frozen=True, tag=True):
-    """Bytes of an extent, counted from its beginning; they follow the answer."""
+    """Requests bytes at an offset of an extent; they follow the reply."""
 
     record: Allocation
     index: int
@@ -66,7 +66,7 @@ class ReadRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class WriteRequest(msgspec.Struct, frozen=True, tag=True):
-    """Bytes for an extent; they follow once they are welcome. `pass_on`: to its other holders, too."""
+    """Writes bytes of an extent; they follow after the reply. `pass_on`: forward them to the other holders."""
 
     record: Allocation
     index: int
@@ -76,13 +76,13 @@ class WriteRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class DropRequest(msgspec.Struct, frozen=True, tag=True):
-    """An allocation is freed."""
+    """Frees an allocation."""
 
     record: Allocation
 
 
 class RecordRequest(msgspec.Struct, frozen=True, tag=True):
-    """What is known of an allocation, and which of its extents are there?"""
+    """Requests what a node knows of an allocation, and which of its extents are there."""
 
     record: Allocation
 
@@ -93,13 +93,13 @@ class RecordReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class UpdateRequest(msgspec.Struct, frozen=True, tag=True):
-    """Extents have found other holders."""
+    """Extents have new holders."""
 
     record: Allocation
 
 
 class KeepRequest(msgspec.Struct, frozen=True, tag=True):
-    """As long as this connection is there, the allocations of this session are."""
+    """Keeps the allocations of a session for as long as this connection exists."""
 
     run: str
 
@@ -108,7 +108,7 @@ class KeepRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class HelloRequest(msgspec.Struct, frozen=True, tag=True):
-    """A task begins to ask; the mark of its run, as its node made it."""
+    """Opens the connection of a task; contains the mark of its run, as made by its node."""
 
     mark: str
 
@@ -125,7 +125,7 @@ class AllocateRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class GetRequest(msgspec.Struct, frozen=True, tag=True):
-    """Answered with a descriptor, and where in it the bytes begin."""
+    """Requests a range; the reply comes with a descriptor and the offset of the bytes in it."""
 
     record: Allocation
     begin: int
@@ -138,7 +138,7 @@ class FilledReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class PutRequest(msgspec.Struct, frozen=True, tag=True):
-    """Comes with a descriptor that has the bytes."""
+    """Writes bytes, which come with a descriptor."""
 
     record: Allocation
     begin: int
@@ -166,7 +166,8 @@ class PartitionReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class ObjectsRequest(msgspec.Struct, frozen=True, tag=True):
-    """Which allocations of a run, or of all, exist: on this node for other nodes, on any node for tasks?"""
+    """Requests the allocations of a run, or of all: those on this node for other nodes, those of the cluster for
+    tasks."""
 
     run: str
 
@@ -176,11 +177,11 @@ class ObjectsReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class MemoryDoneReply(msgspec.Struct, frozen=True, tag=True):
-    """It was done, or may be."""
+    """The request was carried out, or may be."""
 
 
 class MemoryOperationRefused(msgspec.Struct, frozen=True, tag=True):
-    """It was not done, and this is why."""
+    """The request was rejected, for this reason."""
 
     kind: str
     message: str
@@ -218,16 +219,16 @@ _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
 def encode(message: Message) -> bytes:
-    """The message with its length."""
+    """Encodes a message with its length."""
     packed = _encoder.encode(message)
     return len(packed).to_bytes(HEAD_BYTES, "big") + packed
 
 
 def length_of(head: bytes) -> int:
-    """How many bytes of message follow."""
+    """Returns how many bytes of the message follow."""
     length = int.from_bytes(head, "big")
     if not 0 < length <= LONGEST_BYTES:
-        raise BadMessageError("a message without a proper length")
+        raise BadMessageError("a message with an invalid length")
     return length
 
 
@@ -235,38 +236,38 @@ def decode(packed: bytes) -> Message:
     try:
         return _decoder.decode(packed)
     except msgspec.MsgspecError as error:
-        raise BadMessageError(f"a message that is not understood: {error}") from None
+        raise BadMessageError(f"a message that cannot be decoded: {error}") from None
 
 
 def refusal(error: InputError) -> MemoryOperationRefused:
-    """An error, to be raised again on the other side."""
+    """Encodes an error, which the peer raises again."""
     kind = next((kind for kind, form in _KINDS.items() if isinstance(error, form)), "")
     return MemoryOperationRefused(kind, error.message, error.remedy)
 
 
 def checked(message: Message) -> Message:
-    """The answer itself, or the error that it tells of."""
+    """Returns the reply, or raises the error that it contains."""
     if isinstance(message, MemoryOperationRefused):
         raise _KINDS.get(message.kind, InputError)(message.message, remedy=message.remedy)
     return message
 
 
 def without_extents(record: Allocation) -> Allocation:
-    """Enough to name an allocation to somebody who holds some of it."""
+    """Returns a copy without extents: enough to identify an allocation at one of its holders."""
     return msgspec.structs.replace(record, extents=())
 
 
 def as_allocation(record: object) -> Allocation:
-    """A record that came as a handle or as what a node knows."""
+    """Returns an allocation from a handle or from a node's record."""
     if isinstance(record, Allocation):
         return record
     return msgspec.convert(record, Allocation, from_attributes=True)
 
 
 PATIENCE_SECONDS = 30.0
-"""How long a node may be silent while it is asked."""
+"""Seconds for which a node may be silent during a request."""
 MOST_IDLE = 4
-"""Connections to one node that are kept without a question."""
+"""Maximum number of idle connections that are kept to one node."""
 
 
 def send(channel: Channel, message: Message, *, more: bool = False) -> None:
@@ -278,7 +279,7 @@ def receive(channel: Channel) -> Message:
 
 
 class Peers:
-    """All nodes that one service asks."""
+    """Connections of one service to all nodes."""
 
     def __init__(self, token: bytes) -> None:
         self._token = token
@@ -286,14 +287,14 @@ class Peers:
         self._idle: dict[MemoryNode, list[Channel]] = {}
         self._closed = False
         self.received_bytes = 0
-        """Of extents, from other nodes."""
+        """Bytes of extents received from other nodes."""
 
     def ask(self, place: MemoryNode, message: Message) -> Message:
-        """The answer, or the error that it tells of."""
+        """Returns the reply, or raises the error that it contains."""
         return self._asked(place, message, lambda channel: None)
 
     def read(self, place: MemoryNode, message: ReadRequest, descriptor: int, at: int) -> None:
-        """Bytes of an extent, to that place of a file."""
+        """Reads bytes of an extent into a position of a file."""
 
         def take(channel: Channel) -> None:
             channel.receive_file(descriptor, at, message.length, summed=False)
@@ -303,7 +304,7 @@ class Peers:
         self._asked(place, message, take)
 
     def write(self, place: MemoryNode, message: WriteRequest, descriptor: int, offset: int) -> None:
-        """Bytes of a file, for an extent."""
+        """Writes bytes of a file to an extent."""
 
         def give(channel: Channel) -> None:
             channel.send_file(descriptor, offset, message.length)
@@ -312,7 +313,7 @@ class Peers:
         self._asked(place, message, give)
 
     def dial(self, place: MemoryNode) -> Channel:
-        """A connection of its own."""
+        """Opens a new connection."""
         host, _, port = place.address.rpartition(":")
         if not port.isdigit():
             raise ConnectionRefusedError(f"{place.name} has no address for other nodes")
@@ -337,7 +338,7 @@ class Peers:
                 channel.close()
 
     def _asked(self, place: MemoryNode, message: Message, then: Callable[[Channel], None]) -> Message:
-        """Over a connection that is there, or a new one; one that was kept may have been closed meanwhile."""
+        """Sends a request over an idle connection, or a new one if that was closed meanwhile."""
         with self._guard:
             kept = self._idle.get(place)
             channel = kept.pop() if kept else None
@@ -345,7 +346,7 @@ class Peers:
             try:
                 return self._over(channel, place, message, then)
             except ConnectionError:
-                pass  # the other side has closed it for want of questions, or is gone: a new one will tell
+                pass  # the peer has closed an idle connection, or is gone: a new connection will tell
         return self._over(self.dial(place), place, message, then)
 
     def _over(self, channel: Channel, place: MemoryNode, message: Message, then: Callable[[Channel], None]) -> Message:
@@ -354,7 +355,7 @@ class Peers:
             answer = receive(channel)
             if not isinstance(answer, MemoryOperationRefused):
                 then(channel)
-        except InputError:  # the whole exchange is over, and the connection as good as before
+        except InputError:  # the exchange is complete, so the connection can be used again
             self._keep(channel, place)
             raise
         except FileTroubleError as error:
@@ -376,7 +377,7 @@ class Peers:
 
 
 class DescriptorLine:
-    """A connection within the machine, over which descriptors can be passed."""
+    """A connection within the machine that can pass descriptors."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -386,7 +387,7 @@ class DescriptorLine:
         self.socket.sendall(memoryview(data)[sent:])
 
     def receive(self, length: int) -> tuple[bytes, list[int]]:
-        """Exactly so many bytes, and the descriptors that came with the first of them."""
+        """Returns exactly `length` bytes, and the descriptors that came with the first of them."""
         data, descriptors, _, _ = socket.recv_fds(self.socket, length, 1, socket.MSG_CMSG_CLOEXEC)
         try:
             while len(data) < length:

@@ -1,8 +1,10 @@
-"""Extents as files in shared memory: one folder for each process that holds some, gone with it or with its successor.
+"""Extents as files in shared memory: one directory per process, removed with it, or by the next process if it was
+killed.
 
-The folder is locked by its process as long as that lives. Whoever begins sweeps the folders of the same user whose lock
-is free, so what a killed agent leaves stays until the next one starts. A file that was removed stays readable for those
-who have it mapped. Room is really taken when a file is made: a full system is an error then, not a signal later.
+The directory is locked by its process. A process that starts removes the directories of the same user whose lock is
+free, so what a killed agent leaves stays until the next one starts. A removed file stays readable for processes that
+have mapped it. Memory is allocated when a file is made: if the system is full, that is an error then, not a SIGBUS
+later.
 """
 
 from __future__ import annotations
@@ -26,25 +28,25 @@ from shoal.errors import InputError
 from shoal.resources.memory_layout import AllocationRecord, FullError, shown
 
 PREFIX = "shoal-memory-"
-DOOR = "door"
-"""The socket at which tasks of this machine ask."""
+SOCKET_NAME = "door"
+"""The name of the socket for tasks of this machine."""
 _NEW, _LOCK = ".new", "lock"
 _NEW_SECONDS = 60.0
 
 
 def shared_memory() -> str:
-    """Where shared memory is to be had."""
+    """Returns the directory of the shared memory file system."""
     return "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
 
 
 def shared_memory_bytes() -> int:
-    """How much of it the system has in all."""
+    """Returns its total size in bytes."""
     found = os.statvfs(shared_memory())
     return found.f_frsize * found.f_blocks
 
 
 def folders_of(cluster: str) -> list[str]:
-    """The folders of a cluster's agents on this machine that we may look into."""
+    """Returns the accessible directories of a cluster's agents on this machine."""
     base = shared_memory()
     names = sorted(name for name in os.listdir(base) if name.startswith(f"{PREFIX}{cluster}-"))
     paths = [os.path.join(base, name) for name in names if not name.endswith(_NEW)]
@@ -52,7 +54,7 @@ def folders_of(cluster: str) -> list[str]:
 
 
 def sweep() -> None:
-    """Removes what processes of ours left that are gone."""
+    """Removes directories of this user's processes that have ended."""
     base = shared_memory()
     for name in os.listdir(base):
         path = os.path.join(base, name)
@@ -69,12 +71,12 @@ def _is_ours(path: str) -> bool:
 
 
 def _is_left(path: str) -> bool:
-    """Whether the process of a folder is gone. One that is being made has its lock, and holds it, after a moment."""
+    """Whether the process of a directory has ended. A directory that is being made has a locked file after a moment."""
     try:
         if path.endswith(_NEW) and time.time() - os.stat(path).st_mtime <= _NEW_SECONDS:
             return False
         descriptor = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:  # it never came to have a lock, or it is gone meanwhile
+    except FileNotFoundError:  # its lock was never made, or it has been removed meanwhile
         return path.endswith(_NEW) and os.path.isdir(path)
     except OSError:
         return False
@@ -88,12 +90,12 @@ def _is_left(path: str) -> bool:
 
 
 def file_name(identity: str, index: int) -> str:
-    """The file of an extent."""
+    """Returns the file name of an extent."""
     return f"{identity}.{index}"
 
 
 class Segments:
-    """The folder of one process."""
+    """The directory of one process."""
 
     def __init__(self, cluster: str) -> None:
         sweep()
@@ -106,14 +108,14 @@ class Segments:
         self.folder = name
 
     @property
-    def door(self) -> str:
-        return os.path.join(self.folder, DOOR)
+    def socket_path(self) -> str:
+        return os.path.join(self.folder, SOCKET_NAME)
 
     def path(self, identity: str, index: int) -> str:
         return os.path.join(self.folder, file_name(identity, index))
 
     def make(self, identity: str, index: int, size: int, *, coming: bool = False) -> None:
-        """A new extent, filled with zeros; one that is `coming` is not where readers look for it."""
+        """Makes an extent filled with zeros; one that is `coming` has a name where readers do not look for it."""
         path = self.path(identity, index) + (_NEW if coming else "")
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -123,19 +125,18 @@ class Segments:
             if error.errno not in (errno.ENOSPC, errno.ENOMEM):
                 raise
             raise FullError(
-                f"{show_bytes(size)} of shared memory are asked for, and the system has not got so much left in "
-                f"{shared_memory()}",
-                remedy="free what is not needed there, or make it larger",
+                f"{show_bytes(size)} of shared memory are requested, more than is free in {shared_memory()}",
+                remedy="delete unused files there, or make it larger",
             ) from None
         finally:
             os.close(descriptor)
 
     def open(self, identity: str, index: int, *, coming: bool = False) -> int:
-        """A descriptor to read and write an extent; whoever asked closes it."""
+        """Opens an extent for reading and writing; the caller closes the descriptor."""
         return os.open(self.path(identity, index) + (_NEW if coming else ""), os.O_RDWR | os.O_CLOEXEC)
 
     def has_come(self, identity: str, index: int) -> None:
-        """An extent that was coming may be read."""
+        """Makes an extent that was `coming` visible to readers."""
         os.rename(self.path(identity, index) + _NEW, self.path(identity, index))
 
     def remove(self, identity: str, index: int) -> None:
@@ -146,13 +147,13 @@ class Segments:
                 continue
 
     def close(self) -> None:
-        """Nothing stays."""
+        """Removes all files and the directory."""
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
 
 
 def mapped(path: str) -> mmap.mmap | None:
-    """A file of another process, or of ours, to be read without a copy; None if it is not there."""
+    """Maps a file for reading, without a copy; None if it does not exist."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -164,32 +165,33 @@ def mapped(path: str) -> mmap.mmap | None:
 
 
 def buffer_of(length: int) -> int:
-    """Memory without a name that can be filled, mapped and handed to another process; whoever asked closes it."""
+    """Makes anonymous memory that can be filled, mapped and passed to another process; the caller closes the
+    descriptor."""
     descriptor = os.memfd_create("shoal", os.MFD_CLOEXEC)
     try:
         os.ftruncate(descriptor, length)
     except OSError as error:
         os.close(descriptor)
-        raise InputError(f"there is no memory for {show_bytes(length)}: {error.strerror}") from None
+        raise InputError(f"cannot allocate {show_bytes(length)} of memory: {error.strerror}") from None
     return descriptor
 
 
 def view_of(descriptor: int, length: int) -> memoryview:
-    """The content of such memory, without a copy; the descriptor may be closed afterwards."""
+    """Returns the content of such memory, without a copy; the descriptor may be closed afterwards."""
     if length == 0:
         return memoryview(b"")
     return memoryview(mmap.mmap(descriptor, length, prot=mmap.PROT_READ))
 
 
 def write_all(descriptor: int, data: memoryview, offset: int) -> None:
-    """Writes all of it to that place."""
+    """Writes all bytes at that offset."""
     while len(data):
         written = os.pwrite(descriptor, data, offset)
         data, offset = data[written:], offset + written
 
 
 def copy_range(source: int, offset: int, target: int, at: int, length: int) -> None:
-    """From one file to a place of another, within the system."""
+    """Copies a range from one file to another, within the kernel."""
     os.lseek(target, at, os.SEEK_SET)
     while length:
         moved = os.sendfile(target, source, offset, length)
@@ -206,56 +208,56 @@ class NodeExtents:
 
     def __init__(self, segments: Segments, limit: int) -> None:
         self.segments = segments
-        self._books = AllocationTable(limit)
+        self._table = AllocationTable(limit)
         self._guard = threading.Lock()
         self._orders = [threading.Lock() for _ in range(_LOCKS)]
 
     def order(self, identity: str, index: int) -> threading.Lock:
-        """Held by whoever changes an extent that has replicas, until all of them are changed."""
+        """Returns the lock that serialises writes to an extent with replicas, until all of them are written."""
         return self._orders[crc32(f"{identity}.{index}".encode()) % _LOCKS]
 
     def free_bytes(self) -> int:
         with self._guard:
-            return max(0, self._books.free - self._books.ahead)
+            return max(0, self._table.free - self._table.ahead)
 
     def take_ahead(self, amount: int) -> bool:
-        """Whether there is room for bytes that are fetched before they are needed; then it is taken."""
+        """Reserves room for prefetched bytes; returns whether there was any."""
         with self._guard:
-            if amount > self._books.free - self._books.ahead:
+            if amount > self._table.free - self._table.ahead:
                 return False
-            self._books.ahead += amount
+            self._table.ahead += amount
             return True
 
     def give_ahead(self, amount: int) -> None:
         with self._guard:
-            self._books.ahead -= amount
+            self._table.ahead -= amount
 
     def reserve(self, record: AllocationRecord, indexes: Collection[int], *, coming: bool = False) -> None:
-        """Takes extents, all or none; those that are `coming` are not read before `update` says that they are there."""
+        """Reserves extents, all or none; those that are `coming` are not read before `update` announces them."""
         check_names(record)
         check_handle(record)
         if any(not 0 <= index < len(record.extents) for index in indexes):
             raise InputError(f"allocation {shown(record)} has no such extent")
         with self._guard:
-            held = self._books.held.get(record.id)
+            held = self._table.held.get(record.id)
             before = None if held is None else held.record
-            new = self._books.reserve(record, indexes, time.monotonic(), coming=coming)
+            new = self._table.reserve(record, indexes, time.monotonic(), coming=coming)
         try:
             for index in new:
                 size = record.extents[index].end - record.extents[index].begin
                 self.segments.make(record.id, index, size, coming=coming)
         except BaseException:
             with self._guard:
-                self._books.take_back(record, new, before)
+                self._table.take_back(record, new, before)
             for index in new:
                 self.segments.remove(record.id, index)
             raise
 
     def drop(self, record: AllocationRecord) -> Allocation:
-        """An allocation goes; what was known of it."""
+        """Frees an allocation; returns its record."""
         with self._guard:
-            held = self._books.expect(record)
-            indexes = self._books.give_up(record.id)
+            held = self._table.expect(record)
+            indexes = self._table.give_up(record.id)
         for index in indexes:
             self.segments.remove(record.id, index)
         return _as_handle(held.record)
@@ -265,31 +267,31 @@ class NodeExtents:
             self._drop_if_there(record)
 
     def tell(self, runs: Collection[str]) -> None:
-        """Which runs are on."""
+        """Takes the list of active runs."""
         with self._guard:
-            self._books.runs = frozenset(runs)
+            self._table.runs = frozenset(runs)
 
     def drop_unkept(self, sessions: Collection[str], nodes: Mapping[int, object]) -> list[AllocationRecord]:
-        """What nobody keeps any more goes."""
+        """Frees the allocations that nothing keeps any more."""
         with self._guard:
-            found = self._books.unkept(time.monotonic(), sessions, nodes)
-            records = [self._books.held[identity].record for identity in found]
+            found = self._table.unkept(time.monotonic(), sessions, nodes)
+            records = [self._table.held[identity].record for identity in found]
         return [record for record in records if self._drop_if_there(record)]
 
     def _drop_if_there(self, record: AllocationRecord) -> bool:
         try:
             self.drop(record)
         except InputError:
-            return False  # somebody has just freed it
+            return False  # another thread has just freed it
         return True
 
     def open(self, record: AllocationRecord, index: int, offset: int, length: int, *, coming: bool = False) -> int:
-        """A descriptor of an extent in which these bytes are; whoever asked closes it."""
+        """Opens the extent that contains these bytes; the caller closes the descriptor."""
         with self._guard:
-            held = self._books.expect(record)
+            held = self._table.expect(record)
             coming = coming and index in held.coming
             if index not in held.indexes or (index in held.coming and not coming):
-                raise self._books.missing(record)
+                raise self._table.missing(record)
             extent = held.record.extents[index]
             if not 0 <= offset <= offset + length <= extent.end - extent.begin:
                 raise InputError(
@@ -297,35 +299,35 @@ class NodeExtents:
                 )
         try:
             return self.segments.open(record.id, index, coming=coming)
-        except FileNotFoundError:  # it was freed between the two
+        except FileNotFoundError:  # it was freed between the two steps
             with self._guard:
-                raise self._books.missing(record) from None
+                raise self._table.missing(record) from None
 
     def has(self, record: AllocationRecord, index: int) -> bool:
         with self._guard:
-            held = self._books.held.get(record.id)
+            held = self._table.held.get(record.id)
             return held is not None and index in held.indexes and index not in held.coming
 
     def record(self, record: AllocationRecord) -> tuple[Allocation, list[int]]:
-        """What is known of an allocation, and which of its extents are here."""
+        """Returns the record of an allocation, and which of its extents are here."""
         with self._guard:
-            held = self._books.expect(record)
+            held = self._table.expect(record)
             return _as_handle(held.record), [index for index in held.indexes if index not in held.coming]
 
     def known(self, record: AllocationRecord) -> Allocation | None:
-        """What is known of an allocation if some of it is here."""
+        """Returns the record of an allocation if an extent of it is here."""
         with self._guard:
-            held = self._books.held.get(record.id)
+            held = self._table.held.get(record.id)
             return None if held is None else _as_handle(held.record)
 
     def update(self, record: AllocationRecord) -> None:
         with self._guard:
-            for index in self._books.update(record):
+            for index in self._table.update(record):
                 self.segments.has_come(record.id, index)
 
     def objects(self, run: str) -> list[Allocation]:
         with self._guard:
-            return [_as_handle(record) for record in self._books.of_run(run)]
+            return [_as_handle(record) for record in self._table.of_run(run)]
 
     def close(self) -> None:
         self.segments.close()

@@ -1,8 +1,8 @@
-"""What a memory service answers other nodes and tasks, and its upkeep.
+"""The memory server of a node: handles requests of other nodes and of tasks, frees unused memory and restores replicas.
 
-Other nodes and programs read and write extents that lie here. For tasks of this node the service does what it does for
-its own program. Every second, and when nodes or runs change, it frees what nobody keeps any more and gives extents that
-have lost a replica another one.
+Other nodes and programs read and write the extents of this node. For its tasks, the server calls the same service as a
+program would. Every second, and when nodes or runs change, it frees allocations that nothing keeps any more, and gives
+extents that have lost a replica another one.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ from shoal.resources.memory_layout import with_holders
 
 UPKEEP_SECONDS = 1.0
 UPKEEP_CLOSE_SECONDS = 5.0
-"""How long `close` waits for an upkeep under way."""
+"""Seconds for which `close` waits for maintenance in progress."""
 TASKS = b"tasks"
 _log = logging.getLogger(__name__)
 
 
 class MemoryServer:
-    """A service that holds extents and answers tasks and other nodes."""
+    """Serves the extents of a node to tasks and to other nodes."""
 
     def __init__(self, service: MemoryService, here: NodeExtents, listener: DataListener | None = None) -> None:
-        """Without a listener no other node can reach it."""
+        """Without a listener, other nodes cannot reach it."""
         self.service, self._here, self._listener = service, here, listener
         self._sessions: dict[str, int] = {}
         self._guard = threading.Lock()
         self._wake = threading.Event()
         self._closed = False
-        self._tasks = Acceptor(_listen(here.segments.door), DescriptorLine, _admit_task, self._attend_task)
+        self._tasks = Acceptor(_listen(here.segments.socket_path), DescriptorLine, _admit_task, self._attend_task)
         self.address = listener.address if listener is not None else ""
         self.encrypted = listener is None or listener.encrypted
         if listener is not None:
@@ -87,19 +87,19 @@ class MemoryServer:
         self._upkeep.start()
 
     @property
-    def door(self) -> str:
-        """The path of the socket at which tasks of this node ask."""
-        return self._here.segments.door
+    def socket_path(self) -> str:
+        """The path of the socket for tasks of this node."""
+        return self._here.segments.socket_path
 
     def tell(self, number: int, nodes: Mapping[int, MemoryNode], runs: Collection[str]) -> None:
-        """Which nodes there are, which of them this is, and which runs are on."""
+        """Takes the list of nodes, the own number among them, and the active runs."""
         self.service.tell(number, nodes)
         self.service.runs = frozenset(runs)
         self._here.tell(runs)
         self._wake.set()
 
     def close(self) -> None:
-        """Ends all connections and gives everything back; the listener stays open."""
+        """Ends all connections and frees everything; the listener stays open."""
         self._closed = True
         self._wake.set()
         self._upkeep.join(UPKEEP_CLOSE_SECONDS)
@@ -157,7 +157,7 @@ class MemoryServer:
                 send(channel, self._told(message))
 
     def _told(self, message: Message) -> Message:
-        """The answer to what needs no bytes."""
+        """Returns the reply to a request without bytes."""
         match message:
             case RoomRequest():
                 return RoomReply(self._here.free_bytes())
@@ -235,11 +235,11 @@ class MemoryServer:
         line.send(encode(answer))
 
     def _run_of(self, mark: str) -> str:
-        """A node puts its number before the name of a run when it marks its tasks."""
+        """Returns the run of a task's mark, which is the node's number and the name of the run."""
         run = mark.partition(".")[2]
         return run if run in self.service.runs else mark
 
-    # ---- upkeep --------------------------------------------------------------------------------------------------
+    # ---- maintenance ---------------------------------------------------------------------------------------------
 
     def _keep_up(self) -> None:
         while not self._closed:
@@ -247,7 +247,7 @@ class MemoryServer:
             self._wake.clear()
             service = self.service
             if self._closed or service.number not in service.nodes:
-                continue  # nobody has told us yet who is there
+                continue  # the list of nodes is not known yet
             with self._guard:
                 sessions = list(self._sessions)
             self._here.drop_unkept(sessions, service.nodes)
@@ -255,10 +255,10 @@ class MemoryServer:
                 try:
                     self._mend(record)
                 except (InputError, OSError) as error:
-                    _log.warning("an allocation has lost a replica and got no other yet: %s", error)
+                    _log.warning("an allocation has lost a replica, which is not restored yet: %s", error)
 
     def _mend(self, record: Allocation) -> None:
-        """The first holder that is left of an extent sees to it that it has as many as it should."""
+        """Restores missing replicas; the first remaining holder of an extent is responsible for that."""
         service, nodes = self.service, self.service.nodes
         ours = [
             index
@@ -277,7 +277,7 @@ class MemoryServer:
                 record = self._copy(record, index, holders, new)
 
     def _copy(self, record: Allocation, index: int, holders: list[int], new: list[int]) -> Allocation:
-        """Gives an extent further holders; meanwhile nobody writes to it."""
+        """Copies an extent to new holders; writes to it are blocked meanwhile."""
         service = self.service
         size = record.extents[index].end - record.extents[index].begin
         with self._here.order(record.id, index):
@@ -297,12 +297,12 @@ class MemoryServer:
                 try:
                     service.peers.ask(service.place_of(number), UpdateRequest(changed))
                 except (InputError, OSError):
-                    continue  # it hears of it when it is asked for something that it has not got
+                    continue  # it learns of the new holders with its next request for an extent that it does not have
         return changed
 
 
 def _listen(path: str) -> socket.socket:
-    """A socket for tasks of this user; it stands in a folder that nobody else may enter."""
+    """Makes a socket for tasks of this user, in a directory that no other user may enter."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     listener.bind(path)
     os.chmod(path, 0o600)
@@ -311,7 +311,7 @@ def _listen(path: str) -> socket.socket:
 
 
 def _admit_task(line: DescriptorLine) -> bytes:
-    """Processes of this user and of root may ask."""
+    """Accepts processes of this user and of root."""
     credentials = line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, user, _ = struct.unpack("3i", credentials)
     if user not in (os.geteuid(), 0):

@@ -1,10 +1,10 @@
-"""The memory of a cluster as one node or program sees it: allocations over all nodes, ranges from wherever they are.
+"""The memory service of a node or program: allocations over all nodes, reads and writes of their extents, prefetches.
 
-What lies here in one piece is mapped. Everything else is brought into memory without a name, from the first holder that
-answers. Writes go to the first holder that is alive, which passes them on to the others before it answers; one that
-cannot be reached holds the write up until the cluster has given it up, so no replica that counts is ever stale.
+Extents on this node are mapped. Others are copied into anonymous memory, from the first holder that replies. Writes go
+to the first holder that is alive, which forwards them to the others before it replies. A holder that is unreachable
+delays the write until the cluster has declared it lost, so no replica that counts is ever stale.
 
-`whereabouts` finds out who holds what; `serving` answers other nodes and tasks.
+`ExtentLocations` finds the holders of extents, `Fetches` prefetches ranges, `MemoryService` combines both.
 """
 
 from __future__ import annotations
@@ -66,53 +66,53 @@ if TYPE_CHECKING:
 
 
 PATIENCE_SECONDS = 20.0
-"""How long a holder that does not answer is waited for: longer than the cluster takes to give a node up."""
+"""Seconds to wait for a holder that does not reply: longer than the cluster needs to declare a node lost."""
 NEWS_SECONDS = 5.0
-"""Within this time every node has heard of a new one."""
+"""Seconds within which every node has learned of a new one."""
 PAUSE_SECONDS = 0.2
 NOBODY = -1
 
 
 class ExtentLocations:
-    """The nodes, and which of them has what."""
+    """The nodes, and the extents that each of them holds."""
 
     def __init__(
         self, peers: Peers, here: NodeExtents | None, look: Callable[[], Mapping[int, MemoryNode]] | None
     ) -> None:
-        """`look` finds out anew which nodes there are, for whoever is not told."""
+        """`look` requests the list of nodes anew, for programs that are not informed of changes."""
         self.peers, self.here = peers, here
         self.number = NOBODY
         self.nodes: dict[int, MemoryNode] = {}
         self._seen: set[int] = set()
-        """Nodes that were there at some time."""
+        """Nodes of earlier lists."""
         self._look = look
         self._guard = threading.Lock()
         self._newer: dict[str, Allocation] = {}
-        """Allocations whose extents have found other holders than their handles say."""
+        """Allocations whose extents have other holders than their handles say."""
 
     def tell(self, number: int, nodes: Mapping[int, MemoryNode]) -> None:
-        """Which nodes there are, and which of them this is. Who is another node than before holds nothing any more."""
+        """Takes the list of nodes and the own number. A node whose number has changed holds nothing any more."""
         if self.number not in (NOBODY, number) and self.here is not None:
             self.here.drop_all()
         self.number, self.nodes = number, dict(nodes)
         self._seen.update(nodes)
 
     def place_of(self, number: int) -> MemoryNode:
-        """Where a node's memory is to be had; an OSError if it is not there."""
+        """Returns the memory service of a node; OSError if the node is gone."""
         place = self.nodes.get(number)
         if place is None:
             raise ConnectionRefusedError(f"node {number} is gone")
         return place
 
     def forget(self, allocation: AllocationRecord) -> None:
-        """It is freed."""
+        """The allocation is freed."""
         with self._guard:
             self._newer.pop(allocation.id, None)
 
     def with_holder(
         self, allocation: AllocationRecord, index: int, use: Callable[[int, Allocation], None], *, own_first: bool
     ) -> None:
-        """Does something with the first holder of an extent that answers; waits for those that may still answer."""
+        """Calls `use` with the first holder of an extent that replies; waits for holders that may still reply."""
         begun = time.monotonic()
         while True:
             record = self.newest(allocation)
@@ -144,7 +144,7 @@ class ExtentLocations:
             self._seen.update(self.nodes)
 
     def newest(self, allocation: AllocationRecord) -> Allocation:
-        """What is known of an allocation; extents without replicas never find other holders."""
+        """Returns the newest record of an allocation; extents without replicas never change their holders."""
         if allocation.replicas > 1:
             newer = self.here.known(allocation) if self.here is not None else None
             if newer is None:
@@ -155,7 +155,7 @@ class ExtentLocations:
         return as_allocation(allocation)
 
     def _found_newer(self, record: Allocation) -> bool:
-        """Asks everybody whether extents have found other holders."""
+        """Asks all nodes for newer holders of extents."""
         if record.replicas == 1:
             return False
         for number, place in list(self.nodes.items()):
@@ -174,7 +174,7 @@ class ExtentLocations:
         return False
 
     def holding(self, allocation: AllocationRecord) -> tuple[Allocation, dict[int, list[int]]]:
-        """What is known of an allocation, and by number which extents the nodes have that answer."""
+        """Returns the newest record of an allocation, and the extents of each node that replies, by number."""
         record, held = self.newest(allocation), dict[int, list[int]]()
         trouble: InputError | None = None
         numbers = {holder: None for extent in record.extents for holder in extent.holders}
@@ -204,18 +204,18 @@ class ExtentLocations:
 def lost(record: AllocationRecord, index: int) -> InputError:
     extent = record.extents[index]
     return InputError(
-        f"bytes {extent.begin} to {extent.end} of allocation {shown(record)} are lost with the nodes that held them",
-        remedy="make them again; with replicas=2 an allocation outlives a node",
+        f"bytes {extent.begin} to {extent.end} of allocation {shown(record)} were lost with their nodes",
+        remedy="allocate and write them again; with replicas=2 an allocation survives the loss of a node",
     )
 
 
 PREFETCH_AT_ONCE = 4
 MOST_BYTES = 1 << 30
-"""What a program may have fetched ahead that is no node; a node has its limit."""
+"""Maximum bytes of prefetches in a program that is not a node; a node has its limit."""
 
 
 class PrefetchOwner(Protocol):
-    """Who fetches."""
+    """The service that prefetches."""
 
     here: NodeExtents | None
 
@@ -225,14 +225,14 @@ class PrefetchOwner(Protocol):
 
 
 class _Coming:
-    """One range on its way."""
+    """A range that is being prefetched."""
 
     def __init__(self, begin: int, end: int, descriptor: int, future: Future[None]) -> None:
         self.begin, self.end, self.descriptor, self.future = begin, end, descriptor, future
 
 
 class Fetches:
-    """Everything that one service fetches ahead."""
+    """All prefetches of one service."""
 
     def __init__(self, owner: PrefetchOwner) -> None:
         self._owner = owner
@@ -244,7 +244,7 @@ class Fetches:
         self._pool = ThreadPoolExecutor(PREFETCH_AT_ONCE, thread_name_prefix="memory ahead")
 
     def begin(self, allocation: AllocationRecord, ranges: Sequence[Range]) -> Ahead:
-        """Begins with as many of the ranges as there is room for."""
+        """Starts to prefetch as many of the ranges as there is room for."""
         ahead = Ahead(secrets.token_hex(8), tuple((begin, end) for begin, end in ranges))
         coming = []
         for begin, end in ahead.ranges:
@@ -260,9 +260,10 @@ class Fetches:
         return ahead
 
     def take(self, token: str, begin: int, end: int) -> tuple[int, int] | None:
-        """A descriptor of what was fetched, for the caller to close, and where in it the range begins; waits for it.
+        """Waits for a prefetched range; returns its descriptor, for the caller to close, and the offset of the range in
+        it.
 
-        A range that is taken whole is not kept for others.
+        A range that is taken as a whole is not kept for others.
         """
         with self._guard:
             coming = self._coming.get(token, [])
@@ -285,7 +286,7 @@ class Fetches:
         return None if descriptor < 0 else (descriptor, begin - found.begin)
 
     def close(self) -> None:
-        """What nobody has claimed goes, as soon as nothing is written to it any more."""
+        """Drops unclaimed ranges, as soon as nothing is written to them any more."""
         self._closed = True
         with self._guard:
             left = [each for coming in self._coming.values() for each in coming]
@@ -295,7 +296,7 @@ class Fetches:
             each.future.add_done_callback(partial(self._let_go_after, each))
 
     def _take_room(self, amount: int) -> bool:
-        """What came for earlier tokens and was not asked for gives way."""
+        """Makes room by dropping the oldest unclaimed ranges."""
         while True:
             here = self._owner.here
             with self._guard:
@@ -330,9 +331,9 @@ class Fetches:
 
 
 AT_ONCE = 8
-"""Extents that are fetched or written at the same time for all who ask."""
+"""Maximum number of extents that are read or written at the same time, over all requests."""
 TRIES = 3
-"""How often an allocation is laid out anew when somebody else took the room."""
+"""Number of attempts to place an allocation when others take the room first."""
 
 
 class MemoryService(ExtentLocations, AllocatingHandle):
@@ -349,22 +350,22 @@ class MemoryService(ExtentLocations, AllocatingHandle):
         super().__init__(peers, here, look)
         self.run = run
         self.runs: Collection[str] = ()
-        """Those that are on in the cluster."""
+        """The active runs of the cluster."""
         self.kept = "node"
-        """What keeps allocations of runs that the cluster does not list."""
+        """Returns what keeps allocations of runs that the cluster does not list."""
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="memory")
         self._fetches = Fetches(self)
         self._dealt_last: int | None = None
-        """The node that got the last block of an allocation in turns: the next one begins behind it."""
+        """The node that got the last block of an allocation in turns: the next one begins after it."""
         self.allocated: Callable[[Allocation], None] = lambda allocation: None
-        """Told of every allocation that is made through here."""
+        """Called with every allocation that is made by this service."""
 
     def close(self) -> None:
-        """Ends whatever this is part of."""
+        """Ends the owner of this service."""
         self.shut()
 
     def shut(self) -> None:
-        """Lets go of everything."""
+        """Releases all resources."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._fetches.close()
         self.peers.close()
@@ -379,11 +380,12 @@ class MemoryService(ExtentLocations, AllocatingHandle):
         return allocation
 
     def _reserved(self, wish: AllocationRequest, kept: str) -> Allocation:
-        """Laid out where there is room, and taken there."""
+        """Chooses nodes with room and reserves the extents there."""
         for attempt in range(TRIES):
             room = self.room()
             if self._dealt_last is None and room:
-                self._dealt_last = secrets.choice(sorted(room))  # programs that allocate once do not all begin alike
+                # at random, so that programs that allocate once do not all begin at the same node
+                self._dealt_last = secrets.choice(sorted(room))
             extents = lay_out(
                 wish.size,
                 room,
@@ -400,24 +402,25 @@ class MemoryService(ExtentLocations, AllocatingHandle):
             try:
                 self._reserve(allocation)
                 return allocation
-            except (FullError, OSError) as error:  # somebody was quicker, or a node has just gone
+            except (FullError, OSError) as error:  # another allocation was faster, or a node has just disappeared
                 if attempt == TRIES - 1:
                     raise error if isinstance(error, InputError) else InputError(str(error)) from None
         raise AssertionError("the last attempt returns or raises")
 
     def _keeping_of(self, name: str, run: str, instead: str) -> str:
-        """What keeps an allocation of that run; the name must be free in it, or that of what is to be replaced."""
+        """Returns what keeps an allocation of that run; the name must be free in it, or that of the replaced
+        allocation."""
         others = self.objects(run) if name else []
         if any(each.name == name and each.id != instead for each in others):
             raise InputError(
-                f"run {run!r} has an object {name!r} already", remedy="choose another name, or free that one"
+                f"run {run!r} already has an object {name!r}", remedy="choose another name, or free that one"
             )
         if run in self.runs:
             return "run"
         return next((each.kept for each in others), self.kept)
 
     def room(self) -> dict[int, int]:
-        """What is free on each node; those that do not answer have nothing."""
+        """Returns the free bytes of each node; nodes that do not reply have none."""
 
         def ask(number: int) -> int:
             if number == self.number and self.here is not None:
@@ -435,7 +438,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
         return {number: amount for number, amount in zip(numbers, free, strict=True) if amount >= 0}
 
     def _reserve(self, allocation: Allocation) -> None:
-        """At all holders, or at none."""
+        """Reserves the extents at all holders, or at none."""
         wanted: dict[int, list[int]] = {}
         for index, extent in enumerate(allocation.extents):
             for holder in extent.holders:
@@ -450,7 +453,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
                 try:
                     self._drop_at(holder, allocation)
                 except InputError:
-                    continue  # the one that has refused has nothing of it
+                    continue  # the holder that has refused has reserved nothing
             raise
 
     def _reserve_at(self, holder: int, allocation: Allocation, indexes: list[int]) -> None:
@@ -460,7 +463,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
             self.peers.ask(self.place_of(holder), ReserveRequest(allocation, indexes))
 
     def free(self, allocation: AllocationRecord) -> None:
-        """Gives the memory back on all nodes."""
+        """Frees the allocation on all nodes."""
         asked: set[int] = set()
         waiting = [holder for extent in allocation.extents for holder in extent.holders]
         found, trouble = False, None
@@ -482,7 +485,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
             raise trouble
 
     def _drop_at(self, holder: int, allocation: Allocation) -> Allocation | None:
-        """What the holder knew of it; None if it is not there any more."""
+        """Returns the record of the holder; None if it is gone."""
         if holder == self.number and self.here is not None:
             return self.here.drop(allocation)
         if holder not in self.nodes:
@@ -490,13 +493,14 @@ class MemoryService(ExtentLocations, AllocatingHandle):
         try:
             told = self.peers.ask(self.place_of(holder), DropRequest(allocation))
         except OSError:
-            return None  # it is about to be given up, with all it has; if it is not, its upkeep frees it
+            return None  # it will be declared lost with all its extents; if not, its maintenance frees it
         return told.record if isinstance(told, RecordReply) else None
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
     def get(self, allocation: AllocationRecord, begin: int, end: int, *, ahead: Ahead | None = None) -> memoryview:
-        """Bytes to be read. What lies here in one piece is not copied, and shows what is written later."""
+        """Returns bytes for reading. A range that lies on this node in one piece is not copied, and shows later
+        writes."""
         begin, end = check_range(allocation, begin, end)
         if begin == end:
             return memoryview(b"")
@@ -518,7 +522,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
         return None if found is None else memoryview(found)[begin - base : end - base]
 
     def has(self, allocation: AllocationRecord, index: int) -> bool:
-        """Whether an extent lies here."""
+        """Whether an extent is on this node."""
         return self.here is not None and self.here.has(allocation, index)
 
     def lies_here(self, allocation: AllocationRecord, begin: int, end: int) -> bool:
@@ -527,7 +531,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
         return len(parts) == 1 and self.has(allocation, parts[0].index)
 
     def fetched(self, allocation: AllocationRecord, begin: int, end: int, ahead: Ahead | None) -> tuple[int, int]:
-        """Memory that has the bytes, for the caller to close, and where in it they begin."""
+        """Returns memory with the bytes, for the caller to close, and their offset in it."""
         check_range(allocation, begin, end)
         if ahead is not None:
             found = self._fetches.take(ahead.token, begin, end)
@@ -542,7 +546,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
         return descriptor, 0
 
     def fill(self, allocation: AllocationRecord, begin: int, end: int, descriptor: int) -> None:
-        """Brings a range to the beginning of a file."""
+        """Copies a range to the beginning of a file."""
         parts = parts_of(allocation.extents, begin, end)
         self._together([partial(self._fetch, allocation, part, descriptor, part.begin - begin) for part in parts])
 
@@ -564,7 +568,8 @@ class MemoryService(ExtentLocations, AllocatingHandle):
         self.with_holder(allocation, part.index, read, own_first=True)
 
     def _together(self, deeds: Sequence[Callable[[], None]]) -> None:
-        """Does all of it, and is over only when all is: what they work on may be closed afterwards."""
+        """Runs all operations concurrently and returns when all have ended, since their files may be closed
+        afterwards."""
         if len(deeds) == 1:
             deeds[0]()
             return
@@ -574,13 +579,13 @@ class MemoryService(ExtentLocations, AllocatingHandle):
             each.result()
 
     def prefetch(self, allocation: AllocationRecord, ranges: Sequence[Range]) -> Ahead:
-        """Begins to bring ranges here; `get` with what is returned waits only for what has not come yet."""
+        """Starts to prefetch ranges; `get` with the result waits only for ranges that have not arrived."""
         return self._fetches.begin(allocation, checked_ranges(allocation, ranges))
 
     # ---- writing -------------------------------------------------------------------------------------------------
 
     def put(self, allocation: AllocationRecord, begin: int, data: ReadableBuffer) -> None:
-        """Writes bytes from there on, on all replicas."""
+        """Writes `data` at offset `begin`, on all replicas."""
         view = bytes_of(data)
         begin, _ = check_range(allocation, begin, begin + len(view))
         if not len(view):
@@ -610,7 +615,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
             os.close(descriptor)
 
     def put_file(self, allocation: AllocationRecord, begin: int, length: int, descriptor: int) -> None:
-        """The same with bytes from the beginning of a file."""
+        """Like `put`, with bytes from the beginning of a file."""
         check_range(allocation, begin, begin + length)
         parts = parts_of(allocation.extents, begin, begin + length)
         self._together([partial(self._store, allocation, part, descriptor, part.begin - begin) for part in parts])
@@ -644,7 +649,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
         *,
         pass_on: bool,
     ) -> None:
-        """Fills a part of an extent that lies here, and then that of its other holders."""
+        """Fills a part of an extent on this node, then forwards it to the other holders."""
         assert self.here is not None
         descriptor = self.here.open(record, index, offset, length, coming=not pass_on)
         try:
@@ -663,7 +668,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
             os.close(descriptor)
 
     def _pass_on(self, holder: int, message: WriteRequest, descriptor: int) -> None:
-        """One that is gone has nothing any more; one of which nobody has told us yet is only new."""
+        """Forwards a write. A lost holder has no extents any more; an unknown one is new and not yet in the list."""
         begun = time.monotonic()
         while holder in self.nodes or holder not in self._seen:
             patience = PATIENCE_SECONDS if holder in self.nodes else NEWS_SECONDS
@@ -671,7 +676,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
                 self.peers.write(self.place_of(holder), message, descriptor, message.offset)
                 return
             except (FreedError, UnknownError):
-                return  # it is being freed, or that node has begun anew
+                return  # it is being freed, or that node has restarted
             except OSError as error:
                 if time.monotonic() - begun > patience:
                     raise InputError(
@@ -679,10 +684,10 @@ class MemoryService(ExtentLocations, AllocatingHandle):
                     ) from None
             time.sleep(PAUSE_SECONDS)
 
-    # ---- what there is --------------------------------------------------------------------------------------------
+    # ---- contents -------------------------------------------------------------------------------------------------
 
     def partition(self, allocation: AllocationRecord) -> dict[str, list[Range]]:
-        """By name of node, the ranges that it holds now; nodes that do not answer hold nothing."""
+        """Returns, per node name, the ranges that the node holds now; nodes that do not reply hold nothing."""
         check_handle(allocation)
         record, held = self.holding(allocation)
         extents = [
@@ -692,7 +697,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
         return partition_of(extents, {number: place.name for number, place in self.nodes.items()})
 
     def objects(self, run: str = "") -> list[Allocation]:
-        """All allocations of a run, or of all runs, in the order of their names."""
+        """Returns all allocations of a run, or of all runs, sorted by name."""
         found: dict[str, Allocation] = {}
         self.refresh()
         for number, place in list(self.nodes.items()):
@@ -711,7 +716,7 @@ class MemoryService(ExtentLocations, AllocatingHandle):
 
 
 def _copy_apart(source: int, offset: int, target: int, at: int, length: int) -> None:
-    """Copies to a place of a file whose position other threads use as well."""
+    """Copies with explicit offsets, since other threads use the file position as well."""
     own = os.open(f"/proc/self/fd/{target}", os.O_RDWR | os.O_CLOEXEC)
     try:
         copy_range(source, offset, own, at, length)

@@ -64,7 +64,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from shoal.cluster.agent.agent import Agent
     from shoal.cluster.agent.messages import make_codec
     from shoal.cluster.agent.node_cache import NodeCache
-    from shoal.cluster.agent.run_store import books_of, check_version
+    from shoal.cluster.agent.run_store import check_version, stores_of
     from shoal.cluster.memory_access import limit_of, open_node
     from shoal.cluster.messaging.messenger import Messenger
     from shoal.cluster.nodes.machine import host_of, own_address_for
@@ -73,7 +73,7 @@ def execute(arguments: argparse.Namespace) -> int:
     info, spool = _offer(arguments)
     bind = arguments.bind or f"tcp://{own_address_for(access.contacts)}:0"
     limit = limit_of(arguments.shared_memory, info.resources.get("memory"))
-    store = books_of(access)
+    store = stores_of(access)
     messenger = Messenger(access, make_codec(), bind=bind, sender=info.name)
     cache = NodeCache(
         os.path.join(spool, "depot"),
@@ -151,7 +151,7 @@ def _head(arguments: argparse.Namespace) -> int:
 
     from shoal.cluster.agent.head import HeadAgent
     from shoal.cluster.agent.messages import AgentClock, make_codec
-    from shoal.cluster.agent.run_store import LocalTransport, ServedStores, books_of
+    from shoal.cluster.agent.run_store import LocalTransport, ServedStores, stores_of
     from shoal.cluster.messaging.access import publish_nodes, read, write
     from shoal.cluster.messaging.messenger import Messenger
     from shoal.cluster.nodes.machine import LOOPBACK, host_of
@@ -166,7 +166,7 @@ def _head(arguments: argparse.Namespace) -> int:
         head = HeadAgent(messenger, ServedStores(LocalTransport(server, AgentClock())), server, cache)
     else:
         head = HeadAgent(
-            messenger, books_of(access), None, cache, partial(publish_nodes, arguments.access, access.cluster)
+            messenger, stores_of(access), None, cache, partial(publish_nodes, arguments.access, access.cluster)
         )
     write(access.at([messenger.address]), arguments.access)
     head.serve()

@@ -59,7 +59,7 @@ def _cancel_on_cluster(workspace: Workspace, path: str, tasks: list[str]) -> int
     from shoal.ui.cli.why import find_task
 
     need_cluster_libraries()
-    from shoal.cluster.session import cancel_brought
+    from shoal.cluster.session import cancel_submitted
     from shoal.ledger.cluster_notes import read_note
 
     note = read_note(workspace)
@@ -67,7 +67,7 @@ def _cancel_on_cluster(workspace: Workspace, path: str, tasks: list[str]) -> int
     for name in tasks:
         view, task = find_task(name, path, note.words if note else [], by_content=False)
         places.append(place_of(view.workflow.graph, task))
-    cluster, is_there = cancel_brought(workspace, places)
+    cluster, is_there = cancel_submitted(workspace, places)
     if not is_there:
         print(f"the cluster {cluster} does not have this run, so it is given up; {MAKES_THE_REST}")
         return 0
@@ -98,9 +98,9 @@ def _forget(workspace: Workspace, tasks: list[str]) -> int:
     if tasks:
         raise InputError("--forget gives up the whole run", remedy="leave out the tasks")
     need_cluster_libraries()
-    from shoal.cluster.session import forget_brought
+    from shoal.cluster.session import give_up_submitted
 
-    cluster = forget_brought(workspace)
+    cluster = give_up_submitted(workspace)
     print(f"the run on the cluster {cluster} is given up; {MAKES_THE_REST}")
     return 0
 

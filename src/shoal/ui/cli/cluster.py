@@ -267,12 +267,12 @@ def show(name: str) -> None:
     from shoal.cluster.home import ClusterHome, ClusterRecord
     from shoal.cluster.messaging.access import access_path, read
     from shoal.cluster.messaging.caller import Caller
-    from shoal.cluster.nodes.groups import told
+    from shoal.cluster.nodes.groups import read_cluster
     from shoal.ui.cli.text import printable
 
     path = access_path(name)
     with Caller(read(path), make_codec()) as caller:
-        found = told(caller)
+        found = read_cluster(caller)
     home = ClusterHome(name) if path != name else None
     started = home.read_started() if home is not None else ClusterRecord()
     lines = {} if home is None else _missing_by_group(home, started, found)
@@ -282,7 +282,7 @@ def show(name: str) -> None:
 
 def _missing_by_group(home: ClusterHome, started: ClusterRecord, found: ClusterReply) -> dict[str, list[str]]:
     """By group: nodes that were requested and are missing, and the state of the group's factory."""
-    from shoal.cluster.lifecycle import absent, factory_says
+    from shoal.cluster.lifecycle import absent, factory_state
     from shoal.cluster.nodes.starters import NodePhase
 
     missing = absent(home, started, found)
@@ -295,7 +295,7 @@ def _missing_by_group(home: ClusterHome, started: ClusterRecord, found: ClusterR
             job = getattr(handle, "job", "")
             which = f"job {job}" if job else handle.name
             words.append(f"  {standing.phase.value}  {which}  {standing.reason}".rstrip())
-        factory = factory_says(home, started, group)
+        factory = factory_state(home, started, group)
         if factory:
             words.append(f"  {factory}")
     return lines

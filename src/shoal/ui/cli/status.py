@@ -218,9 +218,9 @@ def _on_cluster(follower: Follower, phase: RunPhase) -> SubmittedRun | None:
     from shoal.ui.cli.parser import need_cluster_libraries
 
     need_cluster_libraries()
-    from shoal.cluster.session import ask_for_brought
+    from shoal.cluster.session import query_submitted
 
-    return ask_for_brought(follower.workspace)
+    return query_submitted(follower.workspace)
 
 
 def _predicted(follower: Follower, phase: RunPhase) -> float | None:

@@ -439,7 +439,7 @@ def explain_on_cluster(workspace: Workspace, graph: Graph, task: int, state: Run
     from shoal.ui.cli.parser import need_cluster_libraries
 
     need_cluster_libraries()
-    from shoal.cluster.explain_client import explain_brought
+    from shoal.cluster.explain_client import explain_submitted
     from shoal.ledger.cluster_notes import read_note
 
     note = read_note(workspace)
@@ -453,7 +453,7 @@ def explain_on_cluster(workspace: Workspace, graph: Graph, task: int, state: Run
         ended = category.done + category.failed if category is not None else 0
         return category.seconds / ended if category is not None and ended else None
 
-    answer = explain_brought(note, graph, task, now, seconds)
+    answer = explain_submitted(note, graph, task, now, seconds)
     if answer is None:
         return None
     complete(answer, state, RecordedRun(graph, state, now).number, is_behind=True)
@@ -466,14 +466,14 @@ def explain_run_on_cluster(workspace: Workspace, graph: Graph, state: RunStatus,
     from shoal.ui.cli.parser import need_cluster_libraries
 
     need_cluster_libraries()
-    from shoal.cluster.explain_client import explain_brought_run
+    from shoal.cluster.explain_client import explain_submitted_run
     from shoal.ledger.cluster_notes import read_note
 
     note = read_note(workspace)
     if note is None:
         return None
     groups = {place_of(graph, task) for task in range(len(graph)) if graph.actions[task] is None}
-    found = explain_brought_run(note, groups)
+    found = explain_submitted_run(note, groups)
     if found is None:
         return None
     whole, places = found

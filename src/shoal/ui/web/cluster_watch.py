@@ -17,10 +17,10 @@ from typing import Any
 from shoal import __version__
 from shoal.cluster.agent.messages import AgentClock, ClusterReply, WireMessage, make_codec
 from shoal.cluster.home import ClusterHome, ClusterRecord
-from shoal.cluster.lifecycle import absent, factory_says
+from shoal.cluster.lifecycle import absent, factory_state
 from shoal.cluster.messaging.access import Access, access_path, read
 from shoal.cluster.messaging.caller import Caller
-from shoal.cluster.nodes.groups import told
+from shoal.cluster.nodes.groups import read_cluster
 from shoal.cluster.nodes.local import is_alive
 from shoal.cluster.nodes.starters import LocalHandle, NodePhase
 from shoal.core.quantities import show_bytes, show_seconds
@@ -88,7 +88,7 @@ class ClusterWatch:
                 if self._caller is None:
                     self._access = read(self._path)  # a restarted head may have another address
                     self._caller = Caller(self._access, make_codec(), patience=CONNECT_SECONDS)
-                self._reply = told(self._caller, ANSWER_SECONDS)
+                self._reply = read_cluster(self._caller, ANSWER_SECONDS)
             except InputError as error:
                 self._disconnect()
                 self._problem = str(error)
@@ -133,7 +133,7 @@ class ClusterWatch:
                 for handle, standing in missing[group.name]
                 if not (group.closing and standing.phase is NodePhase.ENDED)
             ]
-            factory = factory_says(home, started, group)
+            factory = factory_state(home, started, group)
             found.append(GroupState(group.name, group.kind, group.closing, factory, tuple(words)))
         return tuple(found)
 
