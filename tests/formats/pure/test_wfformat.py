@@ -278,7 +278,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
-def test_what_is_wrong_is_said_with_its_place(change: Callable[[Value], None], message: str) -> None:
+def test_an_error_names_the_path_of_the_value(change: Callable[[Value], None], message: str) -> None:
     value = tiny()
     change(value)
     said = refused(value)
