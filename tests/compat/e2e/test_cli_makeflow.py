@@ -132,7 +132,7 @@ def test_a_run_with_another_log_is_another_run(tmp_path: Path) -> None:
     assert makeflow(tmp_path)[1].count("submitting job") == 3
 
 
-def test_a_file_that_somebody_edited_is_kept_and_its_readers_run(tmp_path: Path) -> None:
+def test_an_edited_file_is_kept_and_its_readers_run(tmp_path: Path) -> None:
     makeflow(tmp_path, text=CHAIN)
     (tmp_path / "b").write_text("edited\n")
     assert makeflow(tmp_path)[1].count("submitting job") == 1
@@ -175,7 +175,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert said.count("submitting job") == 1
 
 
-def test_what_a_killed_run_had_begun_to_make_is_made_anew(tmp_path: Path) -> None:
+def test_outputs_of_a_killed_run_are_made_again(tmp_path: Path) -> None:
     (tmp_path / "m.mf").write_text("a:\n\techo x >> a; test -e go || sleep 60\n")
     process = start(tmp_path, "makeflow", "m.mf")
     wait_until((tmp_path / "a").exists, "the rule begins")

@@ -77,7 +77,7 @@ def test_the_verdict_never_calls_two_equal_numbers_one_over_the_other() -> None:
     assert said == "disk 2.004 MB is over the limit of 2 MB, 0.5 s after the start"
 
 
-def test_the_verdict_says_what_how_much_and_when() -> None:
+def test_the_message_names_the_exceeded_limits_the_values_and_the_time() -> None:
     said = describe_exceeded({"memory": 10.0}, {"memory": 12.25}, 3.14159)
     assert said == "memory 12.2 MB is over the limit of 10 MB, 3.1 s after the start"
 

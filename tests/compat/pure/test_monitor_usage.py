@@ -113,7 +113,7 @@ def test_a_summary_has_every_field_in_order_with_its_unit() -> None:
     assert json.loads(indented(data)) == read
 
 
-def test_a_signal_is_told_beside_the_exit_status() -> None:
+def test_a_signal_is_reported_with_the_exit_status() -> None:
     read = json.loads(on_one_line(summary([], {}, {}, "x", CommandOutcome(137, signal=9), measured())))
     assert (read["exit_status"], read["exit_type"], read["signal"]) == (137, "signal", 9)
 

@@ -89,7 +89,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_the_exit_status_tells_what_became_of_the_command(tmp_path: Path) -> None:
+def test_the_exit_status_shows_how_the_command_ended(tmp_path: Path) -> None:
     assert measured(tmp_path, "--", "true")["exit_type"] == "normal"
     failed = measured(tmp_path, "--sh", "exit 7", expect=1)
     assert (failed["exit_status"], failed["exit_type"], failed["command"]) == (7, "normal", "exit 7")
@@ -123,7 +123,7 @@ def test_short_peaks_of_memory_are_not_missed(tmp_path: Path) -> None:
         assert abs(peak - base - megabytes) <= 3, (megabytes, base, peak)
 
 
-def test_small_commands_are_told_from_the_monitor_itself(tmp_path: Path) -> None:
+def test_small_commands_are_distinguished_from_the_monitor_itself(tmp_path: Path) -> None:
     assert measured(tmp_path, "--", "sleep", "0.2")["memory"][0] <= 5
 
 

@@ -160,7 +160,7 @@ def test_a_rules_file_becomes_a_makeflow(tmp_path: Path) -> None:
     assert "MEMORY=2048" in (tmp_path / "Makeflow").read_text()
 
 
-def test_what_cannot_be_said_is_an_error_that_names_the_task(tmp_path: Path) -> None:
+def test_what_the_format_cannot_express_is_an_error_that_names_the_task(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text("from shoal import task\n\n\n@task\ndef greet():\n    pass\n")
     done = shoal(tmp_path, "convert", "flow.py", "--to", "json", expect=2)
     assert done.stdout == ""

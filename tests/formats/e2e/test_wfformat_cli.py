@@ -245,7 +245,7 @@ def test_a_task_that_is_larger_than_the_simulated_node_is_refused(here: Path) ->
     shoal(here, "run", name, *SMALL, "cores=1", "--jobs", "1", "--quiet")
 
 
-def test_the_check_of_a_directory_of_traces_passes_on_our_own_and_tells_of_a_bad_one(tmp_path: Path) -> None:
+def test_the_check_of_a_directory_of_traces_accepts_ours_and_reports_a_bad_one(tmp_path: Path) -> None:
     for number, shape in enumerate(SHAPES):
         (tmp_path / f"{shape}.json").write_bytes(SHAPES[shape]().text(VERSIONS[number % 3]))
     command = [sys.executable, str(ROOT / "tools" / "check-wfinstances"), str(tmp_path)]

@@ -221,7 +221,7 @@ def without_renames(makeflow: Makeflow) -> Graph:
 
 @given(st.lists(LINES, max_size=14))
 @settings(max_examples=150, deadline=None)
-def test_a_makeflow_document_reads_back_with_all_it_says(lines: list[str]) -> None:
+def test_a_written_makeflow_document_reads_back_unchanged(lines: list[str]) -> None:
     first = from_makeflow(makeflow_text(lines))
     again = from_makeflow(write_makeflow(first))
     assert described(again) == described(first)
@@ -234,7 +234,7 @@ def test_a_makeflow_document_reads_back_with_all_it_says(lines: list[str]) -> No
 
 @given(st.lists(LINES, max_size=14))
 @settings(max_examples=150, deadline=None)
-def test_a_makeflow_document_says_the_same_in_json(lines: list[str]) -> None:
+def test_a_makeflow_document_is_the_same_in_json(lines: list[str]) -> None:
     first = from_makeflow(makeflow_text(lines))
     again = from_json(write_json(first))
     assert described(again) == described(first)

@@ -80,7 +80,7 @@ def test_resources_of_a_rule_count_before_those_of_its_category() -> None:
     assert profile.timeout == 60
 
 
-def test_one_core_that_is_asked_for_can_be_told_from_none() -> None:
+def test_one_declared_core_is_distinguished_from_none() -> None:
     document = {
         "categories": {"c": {"resources": {"cores": 1}}},
         "rules": [{"command": "x"}, {"command": "x", "resources": {"cores": 1}}, {"command": "x", "category": "c"}],
@@ -154,7 +154,7 @@ def test_arguments_reach_the_sub_workflow() -> None:
         '# comment\n{"rules":[],}',
     ],
 )
-def test_what_the_original_passes_over_is_passed_over(document: object) -> None:
+def test_what_the_original_ignores_is_ignored(document: object) -> None:
     assert len(read(document).rules) <= 1
 
 
@@ -251,7 +251,7 @@ def test_a_printed_makeflow_is_the_one_that_people_would_write() -> None:
     ]
 
 
-def test_printed_json_says_once_what_rules_share() -> None:
+def test_written_json_has_common_settings_once() -> None:
     text = "export A\nA=1\nMEMORY=5\no:\n\tx\np:\nA=2\n\ty\n"
     printed = json.loads(write_json(parse_makeflow(text, source="w.mf", environment={})))
     assert printed == {
@@ -340,7 +340,7 @@ def test_order_after_a_task_without_files_is_refused_by_name() -> None:
         makeflow_from_graph(builder.build())
 
 
-def test_a_group_that_nobody_waits_for_is_left_out() -> None:
+def test_a_group_without_successors_is_left_out() -> None:
     builder = GraphBuilder("g")
     builder.task("all", None, after=[builder.task("first", "true")])
     assert [rule.command for rule in makeflow_from_graph(builder.build()).rules] == ["true"]

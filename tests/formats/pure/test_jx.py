@@ -187,7 +187,7 @@ def test_a_definition_is_evaluated_once_and_not_in_every_turn() -> None:
         '{"define":{"x":{"a":-(1+template("{x}"))}},"v":1}',
     ],
 )
-def test_a_definition_by_itself_is_an_error(text: str) -> None:
+def test_a_definition_that_uses_itself_is_an_error(text: str) -> None:
     assert "definitions that use themselves" in str(error(text))
 
 

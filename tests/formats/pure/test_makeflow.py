@@ -225,7 +225,7 @@ def test_opening_a_category_again_keeps_its_mode() -> None:
 
 
 @pytest.mark.parametrize("line", ["LOCAL x", "LOCAL  LOCAL x", "$M x", "\\\n LOCAL x"])
-def test_local_is_taken_off_the_command(line: str) -> None:
+def test_local_is_removed_from_the_command(line: str) -> None:
     rule = only_rule(f"M=LOCAL\no:\n\t{line}\n")
     assert (rule.local, rule.command) == (True, "x")
 
@@ -322,7 +322,7 @@ def test_lines_are_counted_over_blanks_comments_quotes_and_continuations() -> No
         ("A=\\$A\nb:\n\t$A\n", 3, 2, "refers to itself"),
     ],
 )
-def test_what_cannot_be_understood_is_shown_where_it_stands(text: str, line: int, column: int, part: str) -> None:
+def test_a_syntax_error_points_to_its_position(text: str, line: int, column: int, part: str) -> None:
     error = error_of(text)
     assert (error.file, error.line, error.column) == ("w.mf", line, column)
     assert part in str(error).split("\n")[0]
@@ -393,7 +393,7 @@ def test_resources_not_given_in_the_file_come_from_the_environment() -> None:
         ("CORES=0\no:\n\tx\n", False),
     ],
 )
-def test_one_core_that_a_file_asks_for_can_be_told_from_none(text: str, declared: bool) -> None:
+def test_one_declared_core_is_distinguished_from_none(text: str, declared: bool) -> None:
     profile = profile_of(text)
     assert profile.resources.get("cores") == FRACTION
     assert profile.declares("cores") is declared
@@ -409,7 +409,7 @@ def test_wall_time_is_the_timeout() -> None:
     assert profile_of("o:\n\tx\n").timeout is None
 
 
-def test_the_category_nobody_declared_is_the_executable() -> None:
+def test_the_default_category_is_the_executable() -> None:
     assert profile_of("o:\n\t./bin/tool x\n").category == "tool"
 
 

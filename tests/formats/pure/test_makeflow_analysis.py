@@ -191,7 +191,7 @@ def test_the_maker_of_a_file_is_marked() -> None:
     assert b"\1\0\1" not in picture("a:\n\tx\n", file="b")[2]
 
 
-def test_a_picture_of_nothing_is_an_error_and_not_a_crash() -> None:
+def test_drawing_a_workflow_without_rules_is_an_error_and_not_a_crash() -> None:
     with pytest.raises(InputError, match="no rules to draw"):
         picture("")
 

@@ -122,7 +122,7 @@ def test_options_become_one_shared_profile() -> None:
     ("options", "declared"),
     [("", False), ("memory='1G'", False), ("cores=1", True), ("resources={'cores': 1}", True), ("cores=0", True)],
 )
-def test_one_core_that_is_asked_for_can_be_told_from_none(options: str, declared: bool) -> None:
+def test_one_declared_core_is_distinguished_from_none(options: str, declared: bool) -> None:
     assert profile_of(options).declares("cores") is declared
 
 

@@ -42,7 +42,7 @@ def test_any_of_several_outputs_leads_to_the_one_task() -> None:
     assert (graph.names, targets) == (["p/a.fits"], [0])
 
 
-def test_a_rule_whose_needs_cannot_be_had_is_passed_over() -> None:
+def test_a_rule_whose_needs_are_not_available_is_skipped() -> None:
     text = """
         rule("{x}.o", needs="{x}.c", run="cc {needs}")
         rule("{x}.o", needs="{x}.f", run="fc {needs}")
@@ -70,7 +70,7 @@ def test_a_file_whose_only_rule_does_not_apply_is_a_source_if_it_exists() -> Non
     assert list(tasks_of(text, existing=["a.o"])) == ["all"]
 
 
-def test_a_missing_source_stays_as_an_input_nobody_makes() -> None:
+def test_a_missing_source_stays_as_an_input_without_a_maker() -> None:
     text = """
         rule("{x}.b", needs="{x}.a", run="2 {needs}")
         rule("{x}.c", needs="{x}.b", run="3 {needs}")

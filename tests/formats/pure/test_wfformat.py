@@ -250,25 +250,25 @@ def _set(path: str, new: Any) -> Callable[[Value], None]:
 
 SPECIFICATION = "workflow.specification"
 WRONG = [
-    (_set("name", 3), "'name' must be a text, not 3 (at name)"),
+    (_set("name", 3), "'name' must be a string, not 3 (at name)"),
     (_set("workflow", []), "'workflow' must be an object, not a list"),
     (_set(f"{SPECIFICATION}.tasks", []), f"must have at least one item (at {SPECIFICATION}.tasks)"),
     (_set(f"{SPECIFICATION}.tasks[1]", {"id": "b"}), f"must have a field 'name' (at {SPECIFICATION}.tasks[1])"),
     (_set(f"{SPECIFICATION}.files[0].sizeInBytes", -1), "must be at least 0, not -1"),
     (_set(f"{SPECIFICATION}.files[0].sizeInBytes", 1.5), "must be a whole number, not 1.5"),
     (_set(f"{SPECIFICATION}.files[0].sizeInBytes", 1e30), "must be between 0 and"),
-    (_set(f"{SPECIFICATION}.files[0].id", "g"), f"no file 'f' in the list of files (at {SPECIFICATION}.tasks["),
+    (_set(f"{SPECIFICATION}.files[0].id", "g"), f"the file 'f' is not in the list of files (at {SPECIFICATION}.tasks["),
     (_set(f"{SPECIFICATION}.tasks[1].id", "a"), "there are two tasks 'a'"),
     (_set(f"{SPECIFICATION}.tasks[1].id", ""), "a task must have an id"),
     (
         _set(f"{SPECIFICATION}.tasks[1].parents", ["c"]),
-        f"there is no task 'c' (at {SPECIFICATION}.tasks[1].parents[0])",
+        f"unknown task 'c' (at {SPECIFICATION}.tasks[1].parents[0])",
     ),
-    (_set(f"{SPECIFICATION}.tasks[1].parents", []), "'a' has 'b' as a child, but that does not have it as a parent"),
+    (_set(f"{SPECIFICATION}.tasks[1].parents", []), "'a' has 'b' as a child, but 'b' does not have it as a parent"),
     (_set(f"{SPECIFICATION}.tasks[0].children", ["b", "a"]), "does not have it as a parent"),
     (_set(f"{SPECIFICATION}.tasks[1].outputFiles", ["f"]), "two tasks make the file 'f': 'a' and 'b'"),
     (_set(f"{SPECIFICATION}.tasks[0].inputFiles", ["f"]), "task 'a' reads a file that it makes itself"),
-    (_set("workflow.execution.tasks[0].id", "c"), "there is no task 'c' in the specification"),
+    (_set("workflow.execution.tasks[0].id", "c"), "the task 'c' is not in the specification"),
     (_set("workflow.execution.tasks[0].id", "a"), "task 'a' is listed twice"),
     (_set("workflow.execution.tasks[0].runtimeInSeconds", -2), "'runtimeInSeconds' must be between 0 and"),
     (_set("workflow.execution.tasks[0].runtimeInSeconds", "2"), 'must be a number, not "2"'),
@@ -278,7 +278,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG, ids=[message[:40] for _, message in WRONG])
-def test_what_is_wrong_is_said_with_its_place(change: Callable[[Value], None], message: str) -> None:
+def test_an_error_names_the_path_of_the_value(change: Callable[[Value], None], message: str) -> None:
     value = tiny()
     change(value)
     said = refused(value)

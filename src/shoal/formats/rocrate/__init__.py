@@ -1,1 +1,2 @@
-"""The metadata of Workflow Run RO-Crates, from plain data. Pure; `shoal.ui.report.crate` gathers the data."""
+"""Workflow Run RO-Crates: builds the metadata of a run. Pure; `shoal.ui.report.crate` collects the data and the
+files."""

@@ -1,7 +1,7 @@
-"""The entities of a crate, one at a time: each is a dictionary that becomes one object of the JSON-LD graph.
+"""The entities of a crate: each function returns the dictionary of one object in the JSON-LD graph.
 
-They keep to Workflow Run RO-Crate 0.5 over RO-Crate 1.1, see `docs/provenance.md`. Which of them a crate has is left to
-`build`.
+The entities conform to Workflow Run RO-Crate 0.5 over RO-Crate 1.1, see `docs/provenance.md`. `metadata` selects the
+entities of a crate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONTEXT: list[object] = [
         "localPath": "https://w3id.org/ro/terms#localPath",
     },
 ]
-"""Terms that the context of RO-Crate 1.1 has not got are given here, so that no other one has to be fetched."""
+"""The JSON-LD context. Defines the terms that RO-Crate 1.1 lacks, so that readers need no further context."""
 CRATE = "https://w3id.org/ro/crate/1.1"
 WORKFLOW_CRATE = ("https://w3id.org/workflowhub/workflow-ro-crate/1.0", "Workflow RO-Crate", "1.0")
 PROCESS_RUN = ("https://w3id.org/ro/wfrun/process/0.5", "Process Run Crate", "0.5")
@@ -52,18 +52,18 @@ LANGUAGES = {
 
 
 def moment(seconds: float) -> str:
-    """Seconds since 1970 as `2024-05-01T12:00:00.250+00:00`."""
+    """Formats seconds since 1970 as `2024-05-01T12:00:00.250+00:00`."""
     return f"{np.datetime64(round(seconds * 1000), 'ms')}+00:00"
 
 
 class Ref(msgspec.Struct, frozen=True, gc=False):
-    """A reference to another entity: a tenth of the memory of a dictionary, and there are very many."""
+    """A reference to another entity. Takes a tenth of the memory of a dictionary, because there are very many."""
 
     id: str = msgspec.field(name="@id")
 
 
 class Quantity(msgspec.Struct, frozen=True):
-    """Something that is measured."""
+    """A measured quantity."""
 
     key: str
     name: str
@@ -74,9 +74,9 @@ class Quantity(msgspec.Struct, frozen=True):
 BYTE, SECOND, NUMBER = (f"https://qudt.org/vocab/unit/{unit}" for unit in ("BYTE", "SEC", "UNITLESS"))
 CPU = Quantity("cpu", "processor time", SECOND, "Time on processors in user and system mode, of all processes together")
 MEMORY = Quantity("memory", "peak memory", BYTE, "Largest resident memory")
-ATTEMPTS = Quantity("attempts", "attempts", NUMBER, "How often it was started; the last attempt is the one described")
-TASKS = Quantity("tasks", "tasks", NUMBER, "How many tasks are described together")
-FAILURES = Quantity("failures", "failed tasks", NUMBER, "How many of these tasks have failed")
+ATTEMPTS = Quantity("attempts", "attempts", NUMBER, "Number of attempts; the last one is described")
+TASKS = Quantity("tasks", "tasks", NUMBER, "Number of tasks that are described together")
+FAILURES = Quantity("failures", "failed tasks", NUMBER, "Number of these tasks that have failed")
 CORES = Quantity("cores", "cores", NUMBER, "Processor cores that tasks could use")
 MEMORY_SIZE = Quantity("memory-size", "memory", BYTE, "Memory that tasks could use")
 
@@ -86,12 +86,12 @@ def references(identifiers: Iterable[str]) -> Ref | list[Ref]:
 
 
 def some(values: list[Ref]) -> Ref | list[Ref]:
-    """A list of one is written as the one, as RO-Crate wants it."""
+    """Returns a list with one item as the item, as RO-Crate requires."""
     return values[0] if len(values) == 1 else values
 
 
 def descriptor() -> Entity:
-    """The metadata file itself."""
+    """Returns the entity of the metadata file itself."""
     return {
         "@id": "ro-crate-metadata.json",
         "@type": "CreativeWork",
@@ -136,7 +136,7 @@ def engine(version: str) -> Entity:
 
 
 def workflow(file: WorkflowFile, tools: Sequence[str], steps: Sequence[str], parameters: Sequence[str]) -> Entity:
-    """The main entity; the file has no version but its content."""
+    """Returns the main entity. The version is a digest of the content, because the file has no other version."""
     kinds = ["File", "SoftwareSourceCode", "ComputationalWorkflow"]
     entity: Entity = {
         "@id": encoded(file.place),
@@ -169,7 +169,7 @@ def step(name: str, position: int | None) -> Entity:
 
 
 def parameter(name: str, value: str) -> tuple[Entity, Entity]:
-    """A parameter of the workflow, and what it was in this run."""
+    """Returns a parameter of the workflow and its value in this run."""
     formal, actual = fragment("parameter", name), fragment("value", name)
     return (
         {"@id": formal, "@type": "FormalParameter", "additionalType": "Text", "name": name, "workExample": Ref(actual)},
@@ -182,17 +182,17 @@ def variable_id(name: str, value: str | None) -> str:
 
 
 def variable(name: str, value: str | None) -> Entity:
-    """A variable of the environment; without its value, which may be a secret, if that is not to be told."""
+    """Returns a variable of the environment. Without value (None), the value is withheld: it may be a secret."""
     entity: Entity = {"@id": variable_id(name, value), "@type": "PropertyValue", "name": name}
     if value is None:
-        entity["description"] = "It was set for the task; its value is not told."
+        entity["description"] = "It was set for the task; its value is withheld."
     else:
         entity["value"] = value
     return entity
 
 
 def file(facts: FileFacts) -> Entity:
-    """A file or directory; one that is not in the crate is told of under a local identifier."""
+    """Returns a file or directory; one that is not in the crate has a local identifier."""
     entity: Entity = {"@id": facts.id, "@type": "Dataset" if facts.is_directory else "File", "name": facts.name}
     if facts.size >= 0:
         entity["contentSize"] = str(facts.size)
@@ -208,7 +208,7 @@ def file(facts: FileFacts) -> Entity:
 
 
 def action(kind: str, identifier: str, name: str, started: float, ended: float, error: str) -> Entity:
-    """What all actions have."""
+    """Returns the properties that all actions have."""
     entity: Entity = {"@id": identifier, "@type": kind, "name": name}
     entity["startTime"] = moment(started)
     if ended:
@@ -224,7 +224,7 @@ def task_id(number: int) -> str:
 
 
 def task_action(task: TaskFacts, instrument: Ref, agent: Ref) -> Entity:
-    """A task that ran; what it used is added by `build`."""
+    """Returns the action of a task, without its resource usage."""
     entity = action("CreateAction", task_id(task.number), task.name, task.started, task.ended, task.error)
     entity["description"] = task.command
     entity["instrument"] = instrument
@@ -257,7 +257,7 @@ def quantity_id(quantity: Quantity) -> str:
 
 
 def quantity_entity(quantity: Quantity) -> Entity:
-    """What a kind of values means: a crate explains its own words."""
+    """Returns the definition of a quantity, so that the crate is self-contained."""
     return {
         "@id": quantity_id(quantity),
         "@type": "DefinedTerm",
@@ -267,7 +267,7 @@ def quantity_entity(quantity: Quantity) -> Entity:
 
 
 def shown(value: float) -> str:
-    """The number with at most three decimals, and none that say nothing."""
+    """Formats a number with at most three decimals, without trailing zeros."""
     return f"{value:.3f}".rstrip("0").rstrip(".")
 
 
@@ -276,7 +276,7 @@ def value_id(quantity: Quantity, value: float) -> str:
 
 
 def value_entity(quantity: Quantity, value: float) -> Entity:
-    """An amount of something; all who have the same amount share it."""
+    """Returns an amount of a quantity; entities with the same amount share it."""
     text = shown(value)
     return {
         "@id": value_id(quantity, value),
@@ -289,7 +289,7 @@ def value_entity(quantity: Quantity, value: float) -> Entity:
 
 
 def root(facts: RunFacts, profiles: Sequence[str], mentions: list[Ref]) -> Entity:
-    """The crate as a whole."""
+    """Returns the entity of the crate as a whole."""
     workflow_id = encoded(facts.workflow.place)
     return {
         "@id": "./",

@@ -1,4 +1,4 @@
-"""What a crate says of a run, as plain data: whoever has gathered this can have the metadata built."""
+"""The facts of a run that its crate describes, as plain data, and the names of files in a crate."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import msgspec
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Who ran the workflow."""
+    """The person who ran the workflow."""
 
     name: str
     url: str = ""
-    """As `https://orcid.org/0000-0002-1825-0097`; empty if there is none."""
+    """A URL such as `https://orcid.org/0000-0002-1825-0097`; may be empty."""
 
 
 class Licence(msgspec.Struct, frozen=True):
-    """What others may do with the crate."""
+    """The licence of the crate."""
 
     name: str
     url: str = ""
@@ -25,7 +25,7 @@ class Licence(msgspec.Struct, frozen=True):
 
 
 class WorkflowFile(msgspec.Struct, frozen=True):
-    """The file that was run; it is always in the crate."""
+    """The workflow file; it is always in the crate."""
 
     place: str
     name: str
@@ -36,24 +36,24 @@ class WorkflowFile(msgspec.Struct, frozen=True):
 
 
 class FileFacts(msgspec.Struct, frozen=True):
-    """A file or directory that the run read or made."""
+    """A file or directory that the run has read or made."""
 
     id: str
     name: str
-    """As the workflow writes it, fit to be shown."""
+    """The name in the workflow, in printable form."""
     is_inside: bool
-    """Whether it is in the crate; else the crate only tells of it."""
+    """Whether the file is in the crate; otherwise the crate only describes it."""
     is_directory: bool = False
     size: int = -1
-    """Bytes; -1 if that is not known."""
+    """Size in bytes; -1 if not known."""
     sha256: str = ""
     encoding: str = ""
     note: str = ""
-    """Why it is not as the run left it, if it is not."""
+    """Why the file differs from its state after the run; empty if it does not."""
 
 
 class TaskFacts(msgspec.Struct, frozen=True):
-    """The last attempt of a task, or all tasks of a category together."""
+    """The last attempt of a task, or a summary of all tasks of a category."""
 
     number: int
     name: str
@@ -62,25 +62,25 @@ class TaskFacts(msgspec.Struct, frozen=True):
     started: float
     ended: float
     error: str
-    """Why it did not succeed; empty if it did."""
+    """Why the task failed; empty if it succeeded."""
     attempts: int
     cpu: float
     memory: int
-    """Peak in bytes; 0 if it is not known."""
+    """Peak memory in bytes; 0 if not known."""
     node: int = -1
-    """Position of the node; -1 if there were several."""
+    """Position of the node in `RunFacts.nodes`; -1 if there were several."""
     inputs: Sequence[str] = ()
     outputs: Sequence[str] = ()
     environment: tuple[tuple[str, str | None], ...] = ()
-    """Variables with their values; None for one that is not told."""
+    """Variables with their values; None for a withheld value."""
     tasks: int = 1
-    """How many tasks this stands for."""
+    """Number of tasks that are described together."""
     failed: int = 0
-    """How many of these have failed, if it stands for several."""
+    """Number of failed tasks, if several are described together."""
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
-    """A machine that took part."""
+    """A machine that ran tasks."""
 
     name: str
     cores: float
@@ -88,7 +88,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
 
 class RunFacts(msgspec.Struct):
-    """Everything."""
+    """All facts about a run that its crate describes."""
 
     name: str
     description: str
@@ -97,53 +97,54 @@ class RunFacts(msgspec.Struct):
     licence: Licence
     workflow: WorkflowFile
     version: str
-    """Of Shoal, when it ran."""
+    """Version of Shoal that ran the workflow."""
     run: str
     started: float
     ended: float
     error: str
-    """Why the run did not come to a good end; empty if it did."""
+    """Why the run failed; empty if it succeeded."""
     words: Sequence[str]
-    """Targets and `name=value` parameters it was run with."""
+    """Targets and `name=value` parameters of the run."""
     nodes: Sequence[NodeFacts]
     steps: Sequence[str]
     """Categories; tasks refer to them by position."""
     positions: Sequence[int] | None
-    """Of the steps in the order of execution; None if they have none."""
+    """Positions of the steps in the order of execution; None if there is no such order."""
     numbers: Sequence[int]
-    """Of the tasks, in the order in which `tasks` has them."""
+    """Numbers of the tasks, in the order of `tasks`."""
     step_of: Sequence[int]
-    """By the same order."""
+    """Steps of the tasks, in the order of `tasks`."""
     tasks: Iterable[TaskFacts]
-    """Read once."""
+    """Iterated once."""
     files: Iterable[FileFacts]
-    """Read once."""
+    """Iterated once."""
     parts: Sequence[str]
     """Identifiers of the files that are in the crate."""
     inputs: Sequence[str]
     outputs: Sequence[str]
-    """Identifiers of what the workflow as a whole has read and made."""
+    """Identifiers of the outputs of the whole workflow."""
 
 
 INSIDE, OUTSIDE = "data", "outside"
-"""Where files of the workflow's directory are put in a crate, and where all others are."""
+"""Directories of a crate: for files in the workflow's directory, and for all other files."""
 _RESERVED = (INSIDE, OUTSIDE, "workflow")
 _FIRST_ESCAPE, _LAST_ESCAPE = 0xDC80, 0xDCFF
-"""How Python writes bytes of file names that are no UTF-8."""
+"""Range of the surrogates that Python uses for bytes of file names that are not UTF-8."""
 
 
 def encoded(text: str) -> str:
-    """The text as part of a URI; slashes stay."""
+    """Percent-encodes a text for a URI; slashes stay."""
     return quote(text.encode("utf-8", "surrogateescape"), safe="/")
 
 
 def fragment(kind: str, text: str) -> str:
-    """The identifier of something that is only described in the crate, as `#tool-align`."""
+    """Returns a local identifier such as `#tool-align`, for an entity that is only described in the crate."""
     return f"#{kind}-{encoded(text)}"
 
 
 def path_in_crate(name: str, base: str) -> str:
-    """Where a file lies in a crate, by the name that a workflow in the directory `base` gives it; never beside it."""
+    """Returns the path in the crate of a file that a workflow in the directory `base` names; never outside the
+    crate."""
     root = _resolved(base)
     parts = _resolved(name if name.startswith("/") else f"{base}/{name}")
     if len(parts) > len(root) and parts[: len(root)] == root:
@@ -152,7 +153,7 @@ def path_in_crate(name: str, base: str) -> str:
 
 
 def _resolved(path: str) -> list[str]:
-    """The parts of an absolute path, without `.` and `..`; links are not looked at."""
+    """Returns the parts of an absolute path without `.` and `..`; does not resolve links."""
     parts: list[str] = []
     for part in path.split("/"):
         if part == "..":
@@ -163,26 +164,26 @@ def _resolved(path: str) -> list[str]:
 
 
 def storable(part: str) -> str:
-    """The part as ZIP files and JSON can hold it, too."""
+    """Returns a part of a path for ZIP files and JSON: bytes that are not UTF-8 are percent-encoded."""
     if part.isascii():
         return part
     return "".join(f"%{ord(c) - 0xDC00:02X}" if _FIRST_ESCAPE <= ord(c) <= _LAST_ESCAPE else c for c in part)
 
 
 def workflow_place(name: str) -> str:
-    """Where a workflow file of this name lies in the crate: at its top, unless something else is there."""
+    """Returns the path of the workflow file in the crate: at the top, unless the name is reserved."""
     reserved = name in _RESERVED or name.startswith("ro-crate-")
     return f"workflow/{storable(name)}" if reserved else storable(name)
 
 
 class CratePaths:
-    """Places in one crate, of which no two are the same."""
+    """Assigns distinct paths in one crate."""
 
     def __init__(self, taken: str) -> None:
         self._taken = {taken}
 
     def give(self, wanted: str) -> str:
-        """The place, or one beside it if it is taken."""
+        """Returns the wanted path, or a similar one if it is taken."""
         place, number = wanted, 2
         while place in self._taken:
             place, number = f"{wanted}~{number}", number + 1
@@ -191,10 +192,10 @@ class CratePaths:
 
 
 def positions(count: int, needs: Sequence[tuple[int, int]]) -> list[int] | None:
-    """For each of `count` steps a number above those of all steps that it needs, by pairs of (needed, needing).
+    """Returns, for each of `count` steps, a number greater than those of all steps it needs.
 
-    None if steps need each other in a circle, as categories may where tasks do not. A step that needs itself has tasks
-    that come one after another, which says nothing about its place among the others.
+    `needs` are pairs (needed, needing). Returns None if the steps form a cycle: categories can, even though tasks
+    cannot. A step that needs itself has tasks that depend on each other, which does not affect its position.
     """
     later: list[list[int]] = [[] for _ in range(count)]
     pending = [0] * count

@@ -1,9 +1,9 @@
-"""The whole metadata of a crate, entity by entity, from what is known of a run.
+"""Builds the metadata of a crate, entity by entity, from the facts of a run.
 
-A run whose tasks are told of is a Provenance Run Crate. Each task is a `CreateAction` with the tool of its category as
-instrument, each category a `HowToStep` with a `ControlAction` for what it did, the engine an `OrganizeAction`. A run of
-which there are no tasks to tell is a Workflow Run Crate. Nothing is held of a task but its number, so a crate may be
-larger than memory.
+A run with descriptions of its tasks is a Provenance Run Crate: each task is a `CreateAction` whose instrument is the
+tool of its category; each category is a `HowToStep` with a `ControlAction`; the run of the engine is an
+`OrganizeAction`. A run without descriptions of tasks is a Workflow Run Crate. Only the number of each task is kept in
+memory, so the metadata can be larger than memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PROFILES = (e.PROCESS_RUN, e.WORKFLOW_RUN_CRATE, e.PROVENANCE_RUN, e.WORKFLOW_C
 
 
 def crate_entities(facts: RunFacts) -> Iterator[Entity]:
-    """Every entity of the crate, the metadata file and the crate itself first."""
+    """Yields every entity of the crate, the metadata file and the crate itself first."""
     return _Builder(facts).entities()
 
 
@@ -32,7 +32,7 @@ class _Builder:
             name: value for name, equals, value in (word.partition("=") for word in facts.words) if equals and name
         }
         self._values: dict[str, None] = {}
-        """Identifiers of the values that have been written."""
+        """Identifiers of the values that are already written."""
         self._quantities: dict[Quantity, None] = {}
         self._environments: dict[tuple[tuple[str, str | None], ...], Ref | list[Ref]] = {}
         self._tools = [Ref(fragment("tool", name)) for name in facts.steps]
@@ -85,7 +85,7 @@ class _Builder:
             yield e.node(position, node, uses)
 
     def _run(self) -> Entity:
-        """The run of the workflow as a whole."""
+        """Returns the entity of the run as a whole."""
         facts = self.facts
         name = f"Run {facts.run} of {facts.workflow.name}"
         entity = e.action("CreateAction", e.RUN, name, facts.started, facts.ended, facts.error)
@@ -101,7 +101,7 @@ class _Builder:
         return entity
 
     def _organization(self) -> Iterator[Entity]:
-        """What the engine did: one control action for each step, over all tasks of it."""
+        """Yields the action of the engine, and one control action per step with all its tasks."""
         facts = self.facts
         controlled: list[list[Ref]] = [[] for _ in facts.steps]
         for step, reference in zip(facts.step_of, self.actions, strict=True):
@@ -142,7 +142,7 @@ class _Builder:
             yield from self._value(quantity, amount)
 
     def _variables(self, environment: tuple[tuple[str, str | None], ...]) -> Iterator[Entity]:
-        """Variables that tasks have in common, of which most have the same."""
+        """Yields the variables of an environment that are not written yet: most tasks share them."""
         identifiers = [e.variable_id(name, value) for name, value in environment]
         self._environments[environment] = e.references(identifiers)
         for identifier, (name, value) in zip(identifiers, environment, strict=True):

@@ -1,7 +1,7 @@
-"""WfFormat, the JSON in which WfCommons records runs of workflows: reading, writing, the schema's rules (1.4 to 1.6).
+"""WfFormat, the JSON format of WfCommons for workflow traces: reader, writer and schema (1.4 to 1.6).
 
-A file becomes a `WorkflowTrace`; `trace_graph` makes tasks of it. Running what a trace tells of is left to
-`shoal.execution.replay`, exporting a run of Shoal to `shoal.execution.conversion`.
+`read_wfformat` returns a `WorkflowTrace`; `trace_graph` converts it to a graph. `shoal.execution.replay` replays
+traces, `shoal.execution.conversion` exports runs of Shoal.
 """
 
 from shoal.formats.wfformat.reader import is_wfformat, read_wfformat

@@ -1,7 +1,7 @@
-"""Reads WfFormat: from bytes to a `WorkflowTrace`, or to one error that says where.
+"""Reads and validates WfFormat files: returns a `WorkflowTrace`, or raises an error with the path of the value.
 
-The file must keep the schema's rules, except those about how an id may look: traces with other characters exist, and
-an id is a name to us, nothing else. How tasks and files hang together is checked in `relate`.
+The file must conform to the schema, except for the characters of ids: traces with other characters exist, and an id is
+only a name. `resolve_relations` checks the references between tasks and files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from shoal.core.graph import GraphBuilder
 from shoal.errors import InputError
 from shoal.formats.source_text import SourceText
-from shoal.formats.wfformat.schema import LOOKS, VERSIONS, schema_problems
+from shoal.formats.wfformat.schema import LEXICAL_PROBLEMS, VERSIONS, schema_problems
 from shoal.formats.wfformat.trace import (
     Author,
     Execution,
@@ -27,11 +27,11 @@ from shoal.formats.wfformat.trace import (
 )
 
 
-class Draft(msgspec.Struct):
-    """One task as its file names things."""
+class RawTask(msgspec.Struct):
+    """One task with the names that its file uses."""
 
     path: str
-    """Where it stands in the file."""
+    """The path of the task in the file."""
     id: str
     parents: list[str]
     inputs: list[str]
@@ -41,74 +41,76 @@ class Draft(msgspec.Struct):
 
 
 class Relations(msgspec.Struct):
-    """Positions of the parents and files of each task."""
+    """By task: the positions of its parents, inputs and outputs."""
 
     parents: list[tuple[int, ...]]
     inputs: list[tuple[int, ...]]
     outputs: list[tuple[int, ...]]
 
 
-def relate(drafts: Sequence[Draft], references: dict[str, int], files: Sequence[TraceFile], source: str) -> Relations:
-    """Resolves every reference; `references` says which task an id, or whatever else it goes by, stands for."""
+def resolve_relations(
+    raw_tasks: Sequence[RawTask], references: dict[str, int], files: Sequence[TraceFile], source: str
+) -> Relations:
+    """Resolves and checks every reference; `references` maps ids and other names of tasks to positions."""
     file_numbers = {file.id: number for number, file in enumerate(files)}
-    inputs = [_files(draft, draft.inputs, "inputFiles", file_numbers, source) for draft in drafts]
-    outputs = [_files(draft, draft.outputs, "outputFiles", file_numbers, source) for draft in drafts]
-    makers = _makers(drafts, outputs, files, source)
+    inputs = [_files(raw, raw.inputs, "inputFiles", file_numbers, source) for raw in raw_tasks]
+    outputs = [_files(raw, raw.outputs, "outputFiles", file_numbers, source) for raw in raw_tasks]
+    makers = _makers(raw_tasks, outputs, files, source)
     by_files = [tuple(dict.fromkeys(makers[file] for file in files_read if makers[file] >= 0)) for files_read in inputs]
-    for draft, makers_of_inputs, position in zip(drafts, by_files, range(len(drafts)), strict=True):
+    for raw, makers_of_inputs, position in zip(raw_tasks, by_files, range(len(raw_tasks)), strict=True):
         if position in makers_of_inputs:
-            raise wrong(source, draft.path, f"task {draft.id!r} reads a file that it makes itself")
-    parents = [_tasks(draft, draft.parents, "parents", references, source) for draft in drafts]
-    children = [_tasks(draft, draft.children or [], "children", references, source) for draft in drafts]
+            raise error_at(source, raw.path, f"task {raw.id!r} reads a file that it makes itself")
+    parents = [_tasks(raw, raw.parents, "parents", references, source) for raw in raw_tasks]
+    children = [_tasks(raw, raw.children or [], "children", references, source) for raw in raw_tasks]
     if any(parents) or any(children):
-        _agree(drafts, parents, children, by_files, source)
+        _check_parents_and_children(raw_tasks, parents, children, by_files, source)
     else:
         parents = by_files
-    _refuse_cycles(drafts, parents, source)
+    _refuse_cycles(raw_tasks, parents, source)
     return Relations(parents, inputs, outputs)
 
 
-def wrong(source: str, path: str, message: str, remedy: str | None = None) -> InputError:
-    """The error for what stands at a path of the file."""
+def error_at(source: str, path: str, message: str, remedy: str | None = None) -> InputError:
+    """Returns an error for the value at a path of the file."""
     return InputError(f"{message} (at {path})" if path else message, file=source, remedy=remedy)
 
 
-def _tasks(draft: Draft, names: list[str], field: str, references: dict[str, int], source: str) -> tuple[int, ...]:
+def _tasks(raw: RawTask, names: list[str], field: str, references: dict[str, int], source: str) -> tuple[int, ...]:
     found = []
     for position, name in enumerate(names):
         number = references.get(name)
         if number is None:
-            raise wrong(source, f"{draft.path}.{field}[{position}]", f"there is no task {name!r}")
+            raise error_at(source, f"{raw.path}.{field}[{position}]", f"unknown task {name!r}")
         found.append(number)
     return tuple(dict.fromkeys(found))
 
 
-def _files(draft: Draft, names: list[str], field: str, numbers: dict[str, int], source: str) -> tuple[int, ...]:
+def _files(raw: RawTask, names: list[str], field: str, numbers: dict[str, int], source: str) -> tuple[int, ...]:
     found = []
     for position, name in enumerate(names):
         number = numbers.get(name)
         if number is None:
-            raise wrong(source, f"{draft.path}.{field}[{position}]", f"there is no file {name!r} in the list of files")
+            raise error_at(source, f"{raw.path}.{field}[{position}]", f"the file {name!r} is not in the list of files")
         found.append(number)
     return tuple(dict.fromkeys(found))
 
 
 def _makers(
-    drafts: Sequence[Draft], outputs: list[tuple[int, ...]], files: Sequence[TraceFile], source: str
+    raw_tasks: Sequence[RawTask], outputs: list[tuple[int, ...]], files: Sequence[TraceFile], source: str
 ) -> list[int]:
     makers = [-1] * len(files)
     for number, made in enumerate(outputs):
         for file in made:
             if makers[file] >= 0:
-                first, second = drafts[makers[file]].id, drafts[number].id
+                first, second = raw_tasks[makers[file]].id, raw_tasks[number].id
                 message = f"two tasks make the file {files[file].id!r}: {first!r} and {second!r}"
-                raise wrong(source, drafts[number].path, message)
+                raise error_at(source, raw_tasks[number].path, message)
             makers[file] = number
     return makers
 
 
-def _agree(
-    drafts: Sequence[Draft],
+def _check_parents_and_children(
+    raw_tasks: Sequence[RawTask],
     parents: list[tuple[int, ...]],
     children: list[tuple[int, ...]],
     by_files: list[tuple[int, ...]],
@@ -118,28 +120,28 @@ def _agree(
     mirrored = {(number, child) for number, row in enumerate(children) for child in row}
     if mirrored:
         for parent, child in sorted(declared ^ mirrored):
-            says, silent, role, other = child, parent, "parent", "child"
+            owner, missing, role, other = child, parent, "parent", "child"
             if (parent, child) not in declared:
-                says, silent, role, other = parent, child, "child", "parent"
+                owner, missing, role, other = parent, child, "child", "parent"
             message = (
-                f"task {drafts[says].id!r} has {drafts[silent].id!r} as a {role}, "
-                f"but that does not have it as a {other}"
+                f"task {raw_tasks[owner].id!r} has {raw_tasks[missing].id!r} as a {role}, "
+                f"but {raw_tasks[missing].id!r} does not have it as a {other}"
             )
-            raise wrong(source, drafts[says].path, message)
+            raise error_at(source, raw_tasks[owner].path, message)
     for number, row in enumerate(by_files):
         for maker in row:
             if (maker, number) not in declared:
                 message = (
-                    f"task {drafts[number].id!r} reads a file that {drafts[maker].id!r} makes, "
+                    f"task {raw_tasks[number].id!r} reads a file that {raw_tasks[maker].id!r} makes, "
                     "but does not have it as a parent"
                 )
-                raise wrong(source, drafts[number].path, message)
+                raise error_at(source, raw_tasks[number].path, message)
 
 
-def _refuse_cycles(drafts: Sequence[Draft], parents: list[tuple[int, ...]], source: str) -> None:
+def _refuse_cycles(raw_tasks: Sequence[RawTask], parents: list[tuple[int, ...]], source: str) -> None:
     builder = GraphBuilder(source, as_written=True)
-    for draft, row in zip(drafts, parents, strict=True):
-        builder.task(draft.id, None, after=row)
+    for raw, row in zip(raw_tasks, parents, strict=True):
+        builder.task(raw.id, None, after=row)
     builder.build()
 
 
@@ -154,7 +156,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def is_wfformat(content: object) -> bool:
-    """Whether this looks like WfFormat: a decoded value, or the text (or the beginning of it) of a file."""
+    """Whether a decoded value, or the (beginning of the) text of a file, looks like WfFormat."""
     if isinstance(content, (bytes, str)):
         text = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
         text = text.removeprefix("\ufeff").lstrip()
@@ -166,18 +168,18 @@ def is_wfformat(content: object) -> bool:
 
 
 def read_wfformat(text: bytes, source: str) -> WorkflowTrace:
-    """The trace in the text of a file; `source` is the file's name for messages."""
+    """Returns the trace in the text of a file; `source` is the file's name for errors."""
     value = _decode(text, source)
     version = value.get("schemaVersion") if isinstance(value, dict) else None
     if isinstance(version, str) and version not in VERSIONS:
         raise InputError(
             f"this is WfFormat {version}, and only {VERSIONS[0]} to {VERSIONS[-1]} can be read (at schemaVersion)",
             file=source,
-            remedy="bring it to a newer version with WfCommons' migration tool",
+            remedy="convert it to a newer version with WfCommons' migration tool",
         )
     for problem in schema_problems(value):
-        if problem.kind not in LOOKS:
-            raise wrong(source, problem.path, _sentence(problem.path, problem.message))
+        if problem.kind not in LEXICAL_PROBLEMS:
+            raise error_at(source, problem.path, _sentence(problem.path, problem.message))
     return _Reader(value, source).trace()
 
 
@@ -198,7 +200,7 @@ def _decode(text: bytes, source: str) -> Any:
     except msgspec.DecodeError as error:
         reason = str(error)
     where = _BYTE.search(reason)
-    if where is None:  # the end came too early, or a number is too large for any computer
+    if where is None:  # the text is incomplete, or a number is out of range
         sentence = "a number is too large" if "range" in reason else "the JSON ends too early"
         raise _malformed(text, len(text.rstrip()), sentence, source)
     raise _malformed(text, int(where[1]), reason[: where.start()].strip(), source)
@@ -211,7 +213,7 @@ def _malformed(text: bytes, byte: int, message: str, source: str) -> InputError:
 
 
 class _Reader:
-    """Makes a trace of a value that keeps the schema's rules."""
+    """Converts a value that conforms to the schema to a trace."""
 
     def __init__(self, value: dict[str, Any], source: str) -> None:
         self.value = value
@@ -241,17 +243,17 @@ class _Reader:
         )
 
     def _tasks(self) -> tuple[list[TraceTask], list[TraceFile]]:
-        """The layout since 1.5: what the tasks are, and how they were executed, in two lists."""
+        """Reads the layout since 1.5, with two lists: the specification and the execution of tasks."""
         specification = self.workflow["specification"]
         where = "workflow.specification.tasks"
         rows = specification["tasks"]
-        drafts = []
+        raw_tasks = []
         for position, row in enumerate(rows):
             lists = (row.get("inputFiles", []), row.get("outputFiles", []), row["children"])
-            drafts.append(Draft(f"{where}[{position}]", row["id"], row["parents"], *lists))
-        references = self._unique([draft.id for draft in drafts], where, "task")
-        files = self._files(specification, drafts)
-        relations = relate(drafts, references, files, self.source)
+            raw_tasks.append(RawTask(f"{where}[{position}]", row["id"], row["parents"], *lists))
+        references = self._unique([raw.id for raw in raw_tasks], where, "task")
+        files = self._files(specification, raw_tasks)
+        relations = resolve_relations(raw_tasks, references, files, self.source)
         executions = self._executions(references)
         tasks = []
         for position, row in enumerate(rows):
@@ -269,10 +271,10 @@ class _Reader:
             tasks.append(task)
         return tasks, files
 
-    def _files(self, specification: dict[str, Any], drafts: list[Draft]) -> list[TraceFile]:
+    def _files(self, specification: dict[str, Any], raw_tasks: list[RawTask]) -> list[TraceFile]:
         rows = specification.get("files")
-        if rows is None:  # the list is optional: then nothing is known but the names
-            names = dict.fromkeys(name for draft in drafts for name in (*draft.inputs, *draft.outputs))
+        if rows is None:  # the list is optional; without it, only the names are known
+            names = dict.fromkeys(name for raw in raw_tasks for name in (*raw.inputs, *raw.outputs))
             return [TraceFile(name, 0) for name in names]
         where = "workflow.specification.files"
         self._unique([row["id"] for row in rows], where, "file")
@@ -280,20 +282,20 @@ class _Reader:
         return [TraceFile(row["id"], size) for row, size in zip(rows, sizes, strict=True)]
 
     def _executions(self, references: dict[str, int]) -> dict[int, tuple[str, dict[str, Any]]]:
-        """For each executed task where its record stands, and the record."""
+        """Returns, for each executed task, the path of its record and the record."""
         found: dict[int, tuple[str, dict[str, Any]]] = {}
         for position, row in enumerate((self.workflow.get("execution") or {}).get("tasks", [])):
             path = f"workflow.execution.tasks[{position}]"
             number = references.get(row["id"])
             if number is None:
-                raise wrong(self.source, path, f"there is no task {row['id']!r} in the specification")
+                raise error_at(self.source, path, f"the task {row['id']!r} is not in the specification")
             if number in found:
-                raise wrong(self.source, path, f"task {row['id']!r} is listed twice")
+                raise error_at(self.source, path, f"task {row['id']!r} is listed twice")
             found[number] = (path, row)
         return found
 
     def _tasks_14(self) -> tuple[list[TraceTask], list[TraceFile]]:
-        """The layout of 1.4: one list, where tasks refer to each other by name or id and bring their files along."""
+        """Reads the layout of 1.4, with one list: tasks refer to each other by name or id and contain their files."""
         where = "workflow.tasks"
         rows = self.workflow["tasks"]
         ids = [row.get("id", row["name"]) for row in rows]
@@ -301,7 +303,7 @@ class _Reader:
         for name, positions in _places([row["name"] for row in rows]).items():
             if len(positions) == 1:
                 references.setdefault(name, positions[0])
-        drafts = []
+        raw_tasks = []
         sizes: dict[str, int] = {}
         for position, row in enumerate(rows):
             path = f"{where}[{position}]"
@@ -311,15 +313,15 @@ class _Reader:
                 name = file["name"]
                 if file["link"] == "output":
                     made.append(name)
-                    sizes[name] = size  # who makes it knows best
+                    sizes[name] = size  # the size recorded by the maker has precedence
                 else:
                     read.append(name)
                     sizes.setdefault(name, size)
-            drafts.append(Draft(path, ids[position], row.get("parents", []), read, made))
-        names = dict.fromkeys(name for draft in drafts for name in (*draft.inputs, *draft.outputs))
+            raw_tasks.append(RawTask(path, ids[position], row.get("parents", []), read, made))
+        names = dict.fromkeys(name for raw in raw_tasks for name in (*raw.inputs, *raw.outputs))
         self._unique(list(names), f"{where}.files", "file")
         files = [TraceFile(name, sizes[name]) for name in names]
-        relations = relate(drafts, references, files, self.source)
+        relations = resolve_relations(raw_tasks, references, files, self.source)
         tasks = [self._task_14(row, ids[at], at, relations.parents[at]) for at, row in enumerate(rows)]
         pairs = zip(tasks, relations.inputs, relations.outputs, strict=True)
         return [msgspec.structs.replace(task, inputs=read, outputs=made) for task, read, made in pairs], files
@@ -339,13 +341,13 @@ class _Reader:
         )
 
     def _unique(self, names: list[str], where: str, what: str) -> dict[str, int]:
-        """Positions by name; refuses a name that is empty or stands there twice."""
+        """Returns positions by name; refuses empty and duplicate names."""
         numbers: dict[str, int] = {}
         for position, name in enumerate(names):
             if not name:
-                raise wrong(self.source, f"{where}[{position}]", f"a {what} must have an id")
+                raise error_at(self.source, f"{where}[{position}]", f"a {what} must have an id")
             if name in numbers:
-                raise wrong(self.source, f"{where}[{position}]", f"there are two {what}s {name!r}")
+                raise error_at(self.source, f"{where}[{position}]", f"there are two {what}s {name!r}")
             numbers[name] = position
         return numbers
 
@@ -372,11 +374,11 @@ class _Reader:
     def _number(
         self, row: dict[str, Any], name: str, path: str, most: float = LARGEST_SIZE, least: float = 0
     ) -> float | None:
-        """A number that is not so large that nothing real can be meant; most must not be negative either."""
+        """Returns a number, if it is present; refuses values out of the plausible range."""
         number: float | None = row.get(name)
         if number is not None and not least <= number <= most:
             message = f"{name!r} must be between {least:g} and {most:g}, not {number!r:.40}"
-            raise wrong(self.source, f"{path}.{name}", message)
+            raise error_at(self.source, f"{path}.{name}", message)
         return number
 
     def _size(self, row: dict[str, Any], path: str) -> int:
@@ -413,7 +415,8 @@ def _author(row: dict[str, str]) -> Author:
 
 
 def _command(command: dict[str, Any] | None) -> tuple[str, tuple[str, ...]]:
-    """Program and arguments; the field is the schema's own only where a task was executed, so it may be anything."""
+    """Returns program and arguments. The schema defines the field for executed tasks only; elsewhere it may be
+    anything."""
     if not isinstance(command, dict):
         return "", ()
     program, arguments = command.get("program", ""), command.get("arguments", [])

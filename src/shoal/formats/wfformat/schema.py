@@ -1,9 +1,9 @@
-"""The rules of WfFormat's schema, in our own words: which fields there are, which must be there, what they may hold.
+"""The schema of WfFormat, and a validator: known and required fields, their types and allowed values.
 
-One `SchemaRule` tree per version. The trees say what the schema says and no more: that ids refer to something, that
-there is no cycle and the like is checked by the reader. Fields nobody names are allowed everywhere, as they are in the
-schema; the schema's `format` annotations are not rules. Published versions of 1.5 differ in which characters an id may
-have; the trees have the last one's.
+There is one `SchemaRule` tree per version, with exactly the rules of the published JSON schema. References of ids,
+cycles and the like are checked by the reader. As in the schema, unknown fields are allowed everywhere, and `format`
+annotations are not checked. The published versions of 1.5 allow different characters in ids; the tree follows the last
+one.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ TASK_ID = "[0-9a-zA-Z_.#/-]*"
 TASK_ID_16 = "[0-9a-zA-Z_.#:/-]+"
 FILE_ID = "[0-9a-zA-Z_./:#-]*"
 
-LOOKS = ("pattern", "length")
-"""Kinds of problems that are about how a text looks; a reader can do without these rules."""
+LEXICAL_PROBLEMS = ("pattern", "length")
+"""Kinds of problems that concern the characters of a text only; the reader accepts them."""
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A place that breaks a rule."""
+    """A violation of the schema."""
 
     path: str
-    """Such as `workflow.specification.tasks[3].id`; empty for the whole file."""
+    """The path of the value, such as `workflow.specification.tasks[3].id`; empty for the whole file."""
     kind: str
     """`type`, `missing`, `minimum`, `choice`, `items`, `pattern` or `length`."""
     message: str
 
 
 class SchemaRule(msgspec.Struct, frozen=True):
-    """What one value must be."""
+    """The schema of one value."""
 
     kind: str
     """`text`, `number`, `integer`, `list` or `object`."""
     least: float | None = None
-    """The smallest number, the fewest characters or the fewest items."""
+    """Minimum of a number, of the length of a text, or of the number of items."""
     pattern: str = ""
     choices: tuple[str, ...] = ()
     items: SchemaRule | None = None
@@ -51,7 +51,13 @@ class SchemaRule(msgspec.Struct, frozen=True):
     required: tuple[str, ...] = ()
 
 
-_NAMES = {"text": "a text", "number": "a number", "integer": "a whole number", "list": "a list", "object": "an object"}
+_NAMES = {
+    "text": "a string",
+    "number": "a number",
+    "integer": "a whole number",
+    "list": "a list",
+    "object": "an object",
+}
 _TEXT = SchemaRule("text", 1)
 _NUMBER = SchemaRule("number")
 _COUNT = SchemaRule("integer", 1)
@@ -59,14 +65,14 @@ _SIZE = SchemaRule("integer", 0)
 
 
 def schema_problems(value: Any, version: str | None = None) -> Iterator[Problem]:
-    """Where the value breaks the rules of its version, or of the one named; nothing if it is valid."""
+    """Yields the violations of the schema of `version`, or of the version that the value names."""
     named = version or (value.get("schemaVersion") if isinstance(value, dict) else None)
     yield from _check(value, rules(named if named in VERSIONS else DEFAULT_VERSION), "")
 
 
 @cache
 def rules(version: str) -> SchemaRule:
-    """The rule for a whole file of one version."""
+    """Returns the schema of a whole file of one version."""
     versions = ("1.0", "1.1", "1.2", "1.3", "1.4") if version == "1.4" else (version,)
     system = _object("name version", name=_TEXT, version=_TEXT, url=_TEXT)
     author = _object("name email", name=_TEXT, email=_TEXT, institution=_TEXT, country=_TEXT)
@@ -224,7 +230,7 @@ def _check_text(value: str, rule: SchemaRule, path: str) -> Iterator[Problem]:
     if rule.least is not None and len(value) < rule.least:
         yield Problem(path, "length", "must not be empty")
     if rule.pattern and not _compiled(rule.pattern).fullmatch(value):
-        yield Problem(path, "pattern", f"must match {rule.pattern}, unlike {_shown(value)}")
+        yield Problem(path, "pattern", f"must match {rule.pattern}, not {_shown(value)}")
 
 
 _compiled = cache(re.compile)

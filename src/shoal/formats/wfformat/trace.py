@@ -1,7 +1,7 @@
-"""What a WfFormat file says, whichever version it was written in: tasks, files, how each was executed, and where.
+"""The workflow trace of a WfFormat file of any version (tasks, files, executions, machines), and its graph.
 
-Tasks and files are referred to by position. What is not recorded is None, or empty. Fields WfFormat does not know are
-not kept.
+Tasks and files are referred to by position. Values that are not recorded are None or empty. Fields that WfFormat does
+not define are dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TraceRuntimeSystem(msgspec.Struct, frozen=True):
 
 
 class Author(msgspec.Struct, frozen=True):
-    """Who made the file."""
+    """The author of the file."""
 
     name: str
     email: str
@@ -34,7 +34,7 @@ class Author(msgspec.Struct, frozen=True):
 
 
 class TraceMachine(msgspec.Struct, frozen=True):
-    """One of the machines that tasks ran on."""
+    """A machine on which tasks ran."""
 
     name: str
     system: str = ""
@@ -46,7 +46,7 @@ class TraceMachine(msgspec.Struct, frozen=True):
     """In MHz."""
     vendor: str = ""
     has_cpu: bool = False
-    """Whether there is a description of the processor, even if it is an empty one."""
+    """Whether the file has a description of the processor, even an empty one."""
 
 
 class Execution(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Execution(msgspec.Struct, frozen=True):
     started_at: str = ""
     cores: float | None = None
     cpu_percent: float | None = None
-    """CPU time used, in percent of the run time: 200 are two busy cores."""
+    """CPU time in percent of the run time: 200 means two busy cores."""
     read_bytes: float | None = None
     written_bytes: float | None = None
     memory: float | None = None
@@ -66,7 +66,7 @@ class Execution(msgspec.Struct, frozen=True):
     priority: float | None = None
     machines: tuple[str, ...] = ()
     exit_status: int = 0
-    """Not part of WfFormat, which only knows of runs that went well; written as `exitStatus` when it is not 0."""
+    """Not part of WfFormat, which describes successful runs only; written as `exitStatus` if it is not 0."""
 
 
 class TraceFile(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class TraceFile(msgspec.Struct, frozen=True):
 
 
 class TraceTask(msgspec.Struct, frozen=True):
-    """One task, and how it was executed if it was."""
+    """One task, with its execution if it was executed."""
 
     id: str
     name: str
@@ -87,21 +87,24 @@ class TraceTask(msgspec.Struct, frozen=True):
     program: str = ""
     arguments: tuple[str, ...] = ()
     declared_category: str = ""
-    """Only 1.4 has a field for it."""
+    """The category of the file; only 1.4 has a field for it."""
     kind: str = ""
-    """In 1.4 one of compute, transfer and auxiliary."""
+    """The task type, in 1.4 only: compute, transfer or auxiliary."""
     execution: Execution | None = None
 
     @property
     def category(self) -> str:
-        """The key for learning: the name, without the number behind it where the name is one task's own."""
+        """The category for which usage is learned: the declared one, or the name.
+
+        If the name ends with the task's id, the number at its end is removed.
+        """
         if self.declared_category or not self.name.endswith(self.id):
             return self.declared_category or self.name
         return _NUMBER_AT_END.sub("", self.name) or self.name
 
     @property
     def command_line(self) -> str:
-        """The recorded command as a shell takes it; empty if none is recorded."""
+        """The recorded command, quoted for a shell; empty if none is recorded."""
         if self.program == SHELL and len(self.arguments) == 2 and self.arguments[0] == "-c":
             return self.arguments[1]
         if not self.program or not self.arguments:
@@ -112,7 +115,7 @@ class TraceTask(msgspec.Struct, frozen=True):
 
 
 class WorkflowTrace(msgspec.Struct, frozen=True):
-    """A whole file."""
+    """A workflow with its recorded executions: the content of one file."""
 
     name: str
     tasks: tuple[TraceTask, ...]
@@ -128,7 +131,7 @@ class WorkflowTrace(msgspec.Struct, frozen=True):
     machines: tuple[TraceMachine, ...] = ()
 
     def producers(self) -> list[int]:
-        """For each file the task that makes it, or -1."""
+        """Returns, for each file, the task that makes it, or -1."""
         makers = [-1] * len(self.files)
         for number, task in enumerate(self.tasks):
             for file in task.outputs:
@@ -138,27 +141,27 @@ class WorkflowTrace(msgspec.Struct, frozen=True):
 
 SHELL = "/bin/sh"
 _SPLIT_LINE = frozenset(("<", ">", ">>", "2>", "2>>", "&>", "2>&1", "|", "||", "&&", ";"))
-"""A recorded argument like these shows that the tracer split a shell's line at the blanks."""
+"""An argument like these shows that the tracer split a shell command at blanks, so the arguments are not quoted."""
 _NUMBER_AT_END = re.compile(r"[_-](?:ID)?[0-9]+$")
 _SAFE_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
 
 def quote(word: str) -> str:
-    """The word as the shell must see it to take it as one."""
+    """Quotes a word for the shell."""
     return word if _SAFE_WORD.fullmatch(word) else "'" + word.replace("'", "'\"'\"'") + "'"
 
 
 def is_plain_line(line: str) -> bool:
-    """Whether the line is words with blanks between them, and nothing a shell would have to do anything about."""
+    """Whether the command consists of plain words separated by blanks, so that it needs no shell."""
     return all(_SAFE_WORD.fullmatch(word) for word in line.split(" ")) and "=" not in line.split(" ")[0]
 
 
 NO_COMMAND = ":"
-"""The action of a task whose command is not recorded: a shell's word for doing nothing."""
+"""The action of a task whose command is not recorded: the no-op command of the shell."""
 
 
 def trace_graph(trace: WorkflowTrace, source: str) -> Graph:
-    """One task per task of the trace, in the same order and named by its id."""
+    """Returns the graph of a trace. Tasks are in the same order and are named by their ids."""
     builder = GraphBuilder(source, as_written=True)
     makers = trace.producers()
     names = [file.id for file in trace.files]
@@ -177,7 +180,10 @@ def trace_graph(trace: WorkflowTrace, source: str) -> Graph:
 
 
 def command_line(trace: WorkflowTrace, task: TraceTask) -> str:
-    """The recorded command; those who traced Makeflow put the whole line, split at its blanks, into the arguments."""
+    """Returns the recorded command.
+
+    Traces of Makeflow have the whole command line, split at blanks, in the arguments.
+    """
     if trace.system is not None and trace.system.name == "Makeflow" and task.arguments:
         first = task.arguments[0].rsplit("/", 1)[-1]
         if task.program == first or task.program.startswith(f"{first}_"):
@@ -186,19 +192,19 @@ def command_line(trace: WorkflowTrace, task: TraceTask) -> str:
 
 
 def parents_without_files(task: TraceTask, makers: Sequence[int]) -> list[int]:
-    """The parents that have to be named because no file leads to them."""
+    """Returns the parents that are not makers of input files: these edges must be explicit."""
     by_files = {makers[file] for file in task.inputs}
     return [parent for parent in task.parents if parent not in by_files]
 
 
 def profile_for(task: TraceTask, resources: Resources) -> Profile:
-    """The profile of a task that is given this; cores that were recorded count as asked for."""
+    """Returns the profile of a task with these resources; recorded cores count as declared."""
     declared = task.execution is not None and task.execution.cores is not None
     return Profile(task.category, resources, cores_declared=declared)
 
 
 def requested(task: TraceTask, memory_scale: float = 1.0, most_cores: float | None = None) -> Resources:
-    """What the task is given: the recorded cores, at least one, and its recorded peak of memory."""
+    """Returns the resources of a task: its recorded cores, at least one, and its recorded peak memory."""
     executed = task.execution
     cores = max(1.0, (executed.cores if executed else None) or 1.0)
     if most_cores is not None:

@@ -1,9 +1,9 @@
-"""Writes a `WorkflowTrace` as WfFormat of any version, as a value for a JSON encoder, valid against that version's
-schema.
+"""Writes a `WorkflowTrace` as WfFormat of any version, and describes a graph as a trace.
 
-Ids that a version's schema does not allow are changed as little as possible and stay distinct. What a version has no
-field for is left out, with two exceptions, as extra fields (which the schemas allow): the command of a task that was
-never executed, and the exit status of one that failed.
+The result is a value for a JSON encoder that is valid against the version's schema. Ids that the schema does not allow
+are changed as little as possible and stay distinct. Values without a field in the version are left out, with two
+exceptions that become additional fields (which the schemas allow): the command of a task that was never executed, and
+the exit status of a failed task.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from shoal.formats.wfformat.trace import Execution, TraceFile, TraceMachine, Tra
 
 Row = dict[str, Any]
 UNKNOWN_TIME = "1970-01-01T00:00:00+00:00"
-"""For fields that must be there when nobody knows the moment."""
+"""Time for required fields whose time is not known."""
 
 
 def write_wfformat(trace: WorkflowTrace, version: str = DEFAULT_VERSION) -> Row:
-    """The whole file. Reading it gives the trace again, if it was read from a file of the same version."""
+    """Returns the content of the file. For a trace read from the same version, reading it gives the same trace."""
     old = version == "1.4"
     system, author = trace.system, trace.author
     top = _without_empty(name=text(trace.name) or "workflow", description=text(trace.description))
@@ -40,12 +40,13 @@ def write_wfformat(trace: WorkflowTrace, version: str = DEFAULT_VERSION) -> Row:
 
 
 def text(value: str) -> str:
-    """The text as JSON can hold it: bytes that are no UTF-8 become a replacement character."""
+    """Returns a text for JSON: bytes that are not UTF-8 become replacement characters."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def fitting(ids: Sequence[str], pattern: str) -> list[str]:
-    """The ids with every character that the pattern does not allow replaced, and numbers where that made two equal."""
+def valid_ids(ids: Sequence[str], pattern: str) -> list[str]:
+    """Returns the ids with every character that the pattern does not allow replaced, and numbers to keep them
+    distinct."""
     allowed = re.compile(pattern)
     taken = {name for name in ids if name and allowed.fullmatch(name)}
     found = []
@@ -62,8 +63,8 @@ def fitting(ids: Sequence[str], pattern: str) -> list[str]:
 
 
 def _workflow(trace: WorkflowTrace, version: str) -> Row:
-    ids = fitting([task.id for task in trace.tasks], TASK_ID_16 if version == "1.6" else TASK_ID)
-    file_ids = fitting([file.id for file in trace.files], FILE_ID)
+    ids = valid_ids([task.id for task in trace.tasks], TASK_ID_16 if version == "1.6" else TASK_ID)
+    file_ids = valid_ids([file.id for file in trace.files], FILE_ID)
     children: list[list[str]] = [[] for _ in trace.tasks]
     for number, task in enumerate(trace.tasks):
         for parent in task.parents:
@@ -105,7 +106,7 @@ def _execution(task: TraceTask, run: Execution) -> Row:
 
 
 def _workflow_14(trace: WorkflowTrace) -> Row:
-    ids = fitting([task.id for task in trace.tasks], PLAIN_TASK_ID)
+    ids = valid_ids([task.id for task in trace.tasks], PLAIN_TASK_ID)
     tasks = []
     for number, task in enumerate(trace.tasks):
         files = [("input", file) for file in task.inputs] + [("output", file) for file in task.outputs]
@@ -163,8 +164,8 @@ def _without_empty(**fields: Any) -> Row:
 def describe_graph(
     graph: Graph, name: str, executions: Sequence[Execution | None], sizes: Sequence[int]
 ) -> WorkflowTrace:
-    """The graph's tasks and files; `executions` has an entry per task and `sizes` one per file, in bytes."""
-    ids = fitting(_distinct(graph.names), PLAIN_TASK_ID)
+    """Returns a trace of the graph; `executions` has one entry per task, `sizes` one per file, in bytes."""
+    ids = valid_ids(_distinct(graph.names), PLAIN_TASK_ID)
     any_executed = any(executed is not None for executed in executions)
     tasks = []
     for task, action in enumerate(graph.actions):
@@ -183,17 +184,17 @@ def describe_graph(
                 execution=executed,
             )
         )
-    files = fitting(graph.file_names, FILE_ID)
+    files = valid_ids(graph.file_names, FILE_ID)
     return WorkflowTrace(name, tuple(tasks), tuple(map(TraceFile, files, sizes)))
 
 
 def cores_of(graph: Graph, task: int) -> float:
-    """The cores a task asks for, as WfFormat wants them: never less than one."""
+    """Returns the cores that a task requests; at least one, as WfFormat requires."""
     return max(1.0, graph.profile_of(task).resources.get("cores") / FRACTION)
 
 
 def command_of(action: Action, shell: str = "") -> tuple[str, tuple[str, ...]]:
-    """Program and arguments; a line that needs a shell is given to one."""
+    """Returns program and arguments of an action; a command that needs a shell becomes `sh -c`."""
     if action is None:
         return "", ()
     if isinstance(action, Call):
@@ -206,7 +207,7 @@ def command_of(action: Action, shell: str = "") -> tuple[str, tuple[str, ...]]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The names with a number behind those that are there already; a graph's names need not be different."""
+    """Returns distinct names, with a number after repeated ones: names of tasks in a graph need not be distinct."""
     taken = set(names)
     seen: set[str] = set()
     found = []
