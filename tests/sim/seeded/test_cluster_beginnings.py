@@ -70,7 +70,7 @@ def ask_only_the_first(
 
 
 DEFECTS: dict[str, tuple[type, str, Callable[..., None], str, int]] = {
-    "timer": (PeerScheduler, "_on_time", forget_the_timer, "is woken at inf", 2),
+    "timer": (PeerScheduler, "_on_time", forget_the_timer, "wakes at inf", 2),
     "late answers": (StealRounds, "load_told", take_no_late_answer, "has been idle", 0),
     "roster": (PeerScheduler, "_on_peers", keep_the_roster, "has been idle", 1),
     "gives up": (StealRounds, "next_victim", ask_only_the_first, "has been idle", 1),
@@ -98,5 +98,5 @@ def test_a_lost_timer_is_also_seen_by_what_comes_of_it(monkeypatch: pytest.Monke
 def test_one_command_plays_beginnings() -> None:
     command = [sys.executable, "-m", "shoal.sim", "--beginnings", "--seed", "7"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "Beginning(first=" in done.stdout
+    assert "RunStart(first=" in done.stdout
     assert run_beginning_seed(7).digest() in done.stdout
