@@ -89,7 +89,7 @@ def simulate_many(seeds: range, play: Callable[[int], SimulationTrace | ClusterT
             met.update(trace.seen)
         if (seed + 1 - seeds.start) % PROGRESS_EVERY == 0:
             print(f"{seed + 1 - seeds.start} seeds simulated, {len(broken)} failed", flush=True)
-            print(f"{len(seeds)} seeds, {events} events, {len(broken)} failed")
+    print(f"{len(seeds)} seeds, {events} events, {len(broken)} failed")
     print(f"tasks ended: {_listed(ends)}")
     if met:
         print(f"faults: {_listed(met)}")

@@ -67,7 +67,7 @@ def test_the_oracle_detects_a_task_that_starts_without_its_label() -> None:
     run = FaultInjectionRun(ClusterScenario(1, labelled, ClusterSpec(nodes=2, node=HERE, others=((1, THERE),))))
     run.store.begin()
     run.oracle.started(1, 0, 1)
-    with pytest.raises(Violation, match="starts on node 0, which has not the label site=b"):
+    with pytest.raises(Violation, match="starts on node 0, which does not have the label site=b"):
         run.oracle.started(0, 1, 1)
 
 
