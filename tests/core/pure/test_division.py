@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from shoal.core.policies.placement import (
     LEAST_PER_NODE,
+    MOST_ADVERTISED,
     MOST_REMEMBERED,
-    MOST_TOLD,
     Gathering,
     divide,
     is_worth_dividing,
@@ -120,4 +120,4 @@ def test_what_starts_here_is_near_and_the_oldest_is_forgotten_first() -> None:
         gathering.started(task)
     assert len(gathering.near) == MOST_REMEMBERED
     assert 0 not in gathering.near
-    assert gathering.told() == tuple(range(tasks - MOST_TOLD, tasks))
+    assert gathering.advertised() == tuple(range(tasks - MOST_ADVERTISED, tasks))

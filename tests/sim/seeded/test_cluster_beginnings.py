@@ -71,7 +71,7 @@ def ask_only_the_first(
 
 DEFECTS: dict[str, tuple[type, str, Callable[..., None], str, int]] = {
     "timer": (PeerScheduler, "_on_time", forget_the_timer, "is woken at inf", 2),
-    "late answers": (StealRounds, "load_told", take_no_late_answer, "has been idle", 0),
+    "late answers": (StealRounds, "on_load_reply", take_no_late_answer, "has been idle", 0),
     "roster": (PeerScheduler, "_on_peers", keep_the_roster, "has been idle", 1),
     "gives up": (StealRounds, "next_victim", ask_only_the_first, "has been idle", 1),
 }

@@ -188,7 +188,7 @@ def test_the_onlooker_sees_a_task_that_two_nodes_have() -> None:
 
 
 def test_the_onlooker_sees_a_member_that_keeps_what_never_fits_on_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PeerScheduler, "_leave_for_room", lambda self, result, commands: None)
+    monkeypatch.setattr(PeerScheduler, "_move_for_room", lambda self, result, commands: None)
     with pytest.raises(ClusterSeedFailedError, match=r"stands still|come to an end"):
         for seed in range(2, 400, 4):  # those whose disks are small
             run_cluster_seed(seed)
