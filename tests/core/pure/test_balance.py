@@ -1,4 +1,4 @@
-"""Placement and balance in numbers: the corner cases of data-aware stealing, one by one."""
+"""Corner cases of data-aware placement and stealing."""
 
 from __future__ import annotations
 

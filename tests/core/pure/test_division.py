@@ -78,7 +78,7 @@ def test_only_enough_tasks_with_scattered_data_are_divided() -> None:
     assert not is_worth_dividing(scattered, 1)
 
 
-def test_sizes_that_nobody_knows_are_taken_to_be_like_those_made_here() -> None:
+def test_unknown_sizes_are_taken_to_be_like_those_made_here() -> None:
     gathering = Gathering(work_of([[0, 1, 2]], [0, 700, *[0] * (FILES - 2)]))
     assert gathering.weight(0) == 702
     gathering.made(5, 100)
