@@ -364,7 +364,7 @@ NET = "from shoal import Net, rule, take\nnet = Net('a')\nnet.place('p')\n"
         (NET, ["--fail-fast"], "--fail-fast means nothing for the net 'a'"),
         (NET, ["m=3"], "there is no parameter 'm'"),
         (NET + "net.task(x=take(net.place('q', [1])), gpus=77)(abs)\n", [], "can never run"),
-        (NET + "net.step(y=take(net.place('q')))(lambda x: x)\n", [], "has a port 'y' that is not a parameter of its function"),
+        (NET + "net.step(y=take(net.place('q')))(lambda x: x)\n", [], "has a port 'y' that is not a parameter"),
         (NET + "net.place('q', [1], type=str)\n", [], "takes tokens of type str, not 1 of type int"),
         (NET, ["--dry-run"], "defines the net 'a', which has no tasks that are known beforehand"),
     ],
