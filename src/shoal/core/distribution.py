@@ -57,7 +57,7 @@ class Distributor:
 
     def __init__(self, here: int, lanes: Sequence[Lane], roster: Roster) -> None:
         self._here, self._lanes = here, lanes
-        self.has_wishes = any(lane.prefers for lane in lanes)
+        self.has_preferences = any(lane.prefers for lane in lanes)
         """Whether any task prefers labels."""
         self._turn = here
         """Position of the round-robin over nodes; starts at a different node for each scheduler."""
@@ -78,7 +78,7 @@ class Distributor:
         limit = self._limits[lane]
         return holdings if limit is None else [pair for pair in holdings if pair[0] in limit]
 
-    def is_indifferent(self) -> bool:
+    def is_homogeneous(self) -> bool:
         """Whether every node can run every task, as far as known."""
         return all(len(self._roster.able(lane.resources)) in (0, len(self._roster.ids)) for lane in self._lanes)
 

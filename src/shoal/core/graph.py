@@ -138,10 +138,10 @@ class GraphBuilder:
         graph.profile.append(self._profile_number(profile or DEFAULT_PROFILE, action))
         graph.lines.append(line)
         if type(action) is str and ("\0" in action or not action.isascii()):
-            with self._placed(number):
+            with self._errors_at(number):
                 refuse_unusable(action, "the command")
         if ("\0" in name or not name.isascii()) and name not in outputs and not self._as_written:
-            with self._placed(number):
+            with self._errors_at(number):
                 refuse_unusable(name, "the name of the task")
         if inputs:
             graph.inputs.extend(map(self._file_id, inputs))
@@ -211,7 +211,7 @@ class GraphBuilder:
             derived = self._derived[number, category] = self._profile_id(named, action)
         return derived
 
-    def _name_plainly(self) -> None:
+    def _normalize_names(self) -> None:
         """Normalizes all file names; several spellings of one file are joined."""
         graph = self.graph
         ids: dict[str, int] = {}
@@ -219,7 +219,7 @@ class GraphBuilder:
         for file, name in enumerate(graph.file_names):
             plain = plain_name(name, self._relative)
             if is_unusable(plain) or len(plain) > MOST_FOLDERS:
-                with self._placed(self._user_of(file)):
+                with self._errors_at(self._user_of(file)):
                     check_name(plain)
             new_ids.append(ids.setdefault(plain, len(ids)))
         written, graph.file_names = graph.file_names, list(ids)
@@ -238,7 +238,7 @@ class GraphBuilder:
         be joined; as two files, one of them would be out of date when the other is made."""
         producer = self.graph.producer
         if file != other and (producer[file] != NO_TASK or producer[other] != NO_TASK):
-            with self._placed(self._user_of(file)):
+            with self._errors_at(self._user_of(file)):
                 raise InputError(
                     f"{name!r} may be another name of {self.graph.file_names[other]!r}",
                     remedy="write the file's name in one way",
@@ -265,7 +265,7 @@ class GraphBuilder:
         return bisect_right(graph.input_start, graph.inputs.index(file)) - 1
 
     @contextmanager
-    def _placed(self, task: int) -> Iterator[None]:
+    def _errors_at(self, task: int) -> Iterator[None]:
         """Adds the line of the task to errors that are raised inside."""
         try:
             yield
@@ -277,7 +277,7 @@ class GraphBuilder:
         """Closes the graph: lays out the edges and rejects cycles. The builder must not be used afterwards."""
         graph = self.graph
         if not self._as_written and has_odd_names(graph.file_names):
-            self._name_plainly()
+            self._normalize_names()
         lay_out_edges(graph)
         cycle = find_cycle(graph)
         if cycle:

@@ -75,9 +75,9 @@ need not be half."""
 class DataAffinity:
     """Chooses tasks by the files that they read, for one node."""
 
-    def __init__(self, here: int, broker: Scheduler, gathering: Gathering) -> None:
-        assert isinstance(broker.queue, TwoLevelQueue)
-        self._here, self._broker, self._tiers = here, broker, broker.queue
+    def __init__(self, here: int, scheduler: Scheduler, gathering: Gathering) -> None:
+        assert isinstance(scheduler.queue, TwoLevelQueue)
+        self._here, self._scheduler, self._tiers = here, scheduler, scheduler.queue
         self.gathering = gathering
 
     def divided(
@@ -101,7 +101,7 @@ class DataAffinity:
 
     def _takes_long(self, task: int, weight: int, placement: Placement) -> bool:
         """Whether moving the data takes long compared with the task; also true while the task's duration is unknown."""
-        seconds = self._broker.lanes[self._broker.columns.lane[task]].mean_duration or SHORTEST_TASK
+        seconds = self._scheduler.lanes[self._scheduler.columns.lane[task]].mean_duration or SHORTEST_TASK
         return placement.choose(self._here, ((self._here, weight),), seconds) != ANYWHERE
 
     def started(self, commands: Sequence[object]) -> None:
@@ -119,35 +119,38 @@ class DataAffinity:
         some = islice(tiers.shared_tasks, MOST_COMPARED)
         tiers.claim(self.gathering.choose(some, self.gathering.near, 2 * cores))
 
-    def part(self, asked: StealRequest, nodes: int, placement: Placement) -> float | None:
+    def part(self, request: StealRequest, nodes: int, placement: Placement) -> float | None:
         """Fraction of the shared queue that a thief gets; None if data plays no role."""
         shared = self._tiers.shared_tasks
-        if not asked.near or not shared or not self._counts(next(iter(shared)), placement):
+        if not request.near or not shared or not self._counts(next(iter(shared)), placement):
             return None
         return max(1 / nodes, SMALLEST_SHARE)
 
-    def share_of(self, asked: StealRequest, count: int, without: Collection[int], bandwidth: float) -> list[int]:
+    def share_of(self, request: StealRequest, count: int, without: Collection[int], bandwidth: float) -> list[int]:
         """Up to `count` tasks that suit the files of the thief; none if it would finish them later than this node.
 
         Tasks of the lanes in `without` are not given.
         """
-        lane_of = self._broker.columns.lane
+        lane_of = self._scheduler.columns.lane
         some = islice(self._tiers.shared_tasks, max(MOST_COMPARED, count))
         tasks = [task for task in some if lane_of[task] not in without] if without else some
-        near = frozenset(asked.near)
+        near = frozenset(request.near)
         chosen = self.gathering.choose(tasks, near, count)
         return chosen if chosen and self._is_worth_moving(chosen[0], near, bandwidth) else []
 
     def _is_worth_moving(self, task: int, near: Collection[int], bandwidth: float) -> bool:
         """Whether a thief could start the task before this node had finished its whole queue."""
-        gathering, broker = self.gathering, self._broker
+        gathering, scheduler = self.gathering, self._scheduler
         missing = sum(gathering.size(file) for file in gathering.work.inputs_of(task) if file not in near)
-        lanes = {broker.columns.lane[task], *(bundle.lane for bundle in broker.running.values())}
-        known = [broker.lanes[lane].mean_duration for lane in lanes]
+        lanes = {scheduler.columns.lane[task], *(bundle.lane for bundle in scheduler.running.values())}
+        known = [scheduler.lanes[lane].mean_duration for lane in lanes]
         longest = max((seconds for seconds in known if seconds is not None), default=0.0)
         if None in known:
             return True
-        return missing / bandwidth < (len(self._tiers) + len(broker.running)) * longest / broker.contract.whole_cores()
+        return (
+            missing / bandwidth
+            < (len(self._tiers) + len(scheduler.running)) * longest / scheduler.contract.whole_cores()
+        )
 
 
 MOST_PARKED = 64
@@ -179,7 +182,7 @@ class PeerScheduler:
     def __init__(
         self,
         here: int,
-        broker: Scheduler,
+        scheduler: Scheduler,
         roster: Roster,
         options: PeerOptions | None = None,
         *,
@@ -188,19 +191,19 @@ class PeerScheduler:
     ) -> None:
         """`gathering`: the files that the node has; None: all nodes have the same files, or there are none."""
         options = options or PeerOptions()
-        assert isinstance(broker.queue, TwoLevelQueue), "a member's broker has a Local and a Shared queue"
+        assert isinstance(scheduler.queue, TwoLevelQueue), "a peer scheduler needs a two-level queue"
         self.here = here
-        self.broker = broker
-        broker.has_peers = True
-        self.tiers = broker.queue
+        self.broker = scheduler
+        scheduler.has_peers = True
+        self.tiers = scheduler.queue
         self.roster = roster
         self.stealing = options.stealing or Stealing()
-        self.rounds = StealRounds(here, broker, self.stealing, Random(options.seed * 1_000_003 + here))
+        self.rounds = StealRounds(here, scheduler, self.stealing, Random(options.seed * 1_000_003 + here))
         self.gathering = gathering
-        self._nearness = DataAffinity(here, broker, gathering) if gathering is not None else None
+        self._nearness = DataAffinity(here, scheduler, gathering) if gathering is not None else None
         self._bandwidth, self._threshold, self._patience = bandwidth, options.threshold, options.patience
         self._set_policy(options.policy)
-        self.dealer = Distributor(here, broker.lanes, roster)
+        self.dealer = Distributor(here, scheduler.lanes, roster)
         self.parcels = Transfers()
         self.parked: dict[int, tuple[int, ...]] = {}
         """Peers whose steal requests failed, the longest waiting first, with the lanes of which they can start
@@ -213,21 +216,21 @@ class PeerScheduler:
         """The latest tasks whose inputs were prefetched."""
         self.timer = inf
         """The earliest wake-up that this class has requested; wake-ups of the inner scheduler are separate."""
-        self._handlers = self._table()
+        self._handlers = self._build_handlers()
         self._hearers: dict[type, Callable[..., None]] = {
-            LoadRequest: self._on_load_asked,
-            LoadReply: self.rounds.load_told,
-            StealRequest: self._on_tasks_asked,
-            TaskTransfer: self._on_parcel,
-            TransferReceivedReply: self._on_got,
-            WorkAvailableEvent: self._on_woken,
+            LoadRequest: self._on_load_request,
+            LoadReply: self.rounds.on_load_reply,
+            StealRequest: self._on_steal_request,
+            TaskTransfer: self._on_transfer,
+            TransferReceivedReply: self._on_transfer_received,
+            WorkAvailableEvent: self._on_work_available,
         }
 
-    def _table(self) -> dict[type, Callable[..., None]]:
+    def _build_handlers(self) -> dict[type, Callable[..., None]]:
         """Handlers of the events that the inner scheduler does not know."""
         return {
             TasksPlaced: self._on_placed,
-            PeerMessageReceived: self._on_heard,
+            PeerMessageReceived: self._on_peer_message,
             PeersChanged: self._on_peers,
             QueueNearlyEmpty: self._on_little_left,
             PolicyChanged: self._on_policy,
@@ -276,7 +279,7 @@ class PeerScheduler:
         policy = policy_named(name)
         self.policy = name
         self.nearness = self._nearness if policy.gathers else None
-        self.rounds.near = self.nearness.gathering.told if self.nearness is not None else tuple
+        self.rounds.near = self.nearness.gathering.advertised if self.nearness is not None else tuple
         self.placement = policy.placement(self._threshold, self._bandwidth)
         patience = policy.patience if self._patience is None or policy.patience == inf else self._patience
         self.release = Release(patience, self.broker.contract.whole_cores())
@@ -287,7 +290,7 @@ class PeerScheduler:
         """Finds a node for each task; starts those that stay here if resources are free."""
         deal = Distribution()
         if event.tickets and event.tickets[0].cramped is not None:
-            self._pass_on(now, event.tickets, commands)
+            self._redirect_for_room(now, event.tickets, commands)
             return
         shares = self._divided(event)
         if shares is not None:
@@ -297,7 +300,7 @@ class PeerScheduler:
             for node, share in shares.items():
                 for ticket in share:
                     deal.push(node, ticket)
-        elif event.to or self.dealer.has_wishes or (event.holdings and not self.little_left):
+        elif event.to or self.dealer.has_preferences or (event.holdings and not self.little_left):
             kept, local = self._choose(event, deal)
         else:
             kept, local = event.tickets, []
@@ -316,11 +319,11 @@ class PeerScheduler:
         """Tasks per node for many tasks with scattered data; None if each task is placed individually."""
         if self.nearness is None or event.to not in ("", ALL):
             return None
-        if self.dealer.has_wishes or not self.dealer.is_indifferent():
+        if self.dealer.has_preferences or not self.dealer.is_homogeneous():
             return None
         return self.nearness.divided(event, self.roster.ids, self.placement)
 
-    def _pass_on(self, now: float, tickets: list[ReadyTask], commands: list[MemberCommand]) -> None:
+    def _redirect_for_room(self, now: float, tickets: list[ReadyTask], commands: list[MemberCommand]) -> None:
         """Sends tasks whose inputs do not fit on this node to nodes that may have room; fails those that fit
         nowhere."""
         deal = Distribution()
@@ -328,13 +331,13 @@ class PeerScheduler:
             assert ticket.cramped is not None
             node = self.dealer.roomy(self.broker.columns.lane[ticket.task], ticket.cramped)
             if node == ANYWHERE:
-                commands.append(self._fails_for_room(ticket, ticket.cramped))
+                commands.append(self._give_up_for_room(ticket, ticket.cramped))
             else:
                 deal.deal(node, ticket)
         for peer, some, is_dealt in deal.parcels():
             commands.append(Send(peer, self.parcels.wrap(now, peer, some, len(self.tiers.shared), dealt=is_dealt)))
 
-    def _fails_for_room(self, ticket: ReadyTask, cramped: Cramped) -> GiveUp:
+    def _give_up_for_room(self, ticket: ReadyTask, cramped: Cramped) -> GiveUp:
         request = self.broker.lanes[self.broker.columns.lane[ticket.task]].resources
         disk = self.roster.largest_disk(request)
         most = disk if disk and disk < cramped.need else cramped.most
@@ -343,15 +346,15 @@ class PeerScheduler:
     def _choose(self, event: TasksPlaced, deal: Distribution) -> tuple[list[ReadyTask], list[int]]:
         """Returns the tasks that stay here and which of them are local; puts the others into the distribution."""
         lanes, lane_of, here, peers = self.broker.lanes, self.broker.columns.lane, self.here, self.roster.known
-        dealer, wishes, to = self.dealer, self.dealer.has_wishes, event.to
-        holds_wishes = self.release.first < inf  # without release, preferred labels could make tasks wait forever
+        dealer, wishes, to = self.dealer, self.dealer.has_preferences, event.to
+        keeps_preferences = self.release.first < inf  # without release, preferred labels could make tasks wait forever
         kept: list[ReadyTask] = []
         local: list[int] = []
         dealt: dict[int, int] = {}
         everything = event.holdings or [()] * len(event.tickets)
         for ticket, holdings in zip(event.tickets, everything, strict=True):
             lane = lane_of[ticket.task]
-            node, belongs = ANYWHERE, holds_wishes
+            node, belongs = ANYWHERE, keeps_preferences
             if wishes:
                 node = dealer.preferred(lane, holdings, dealt)
             if node == ANYWHERE and holdings and not self.little_left:
@@ -377,8 +380,8 @@ class PeerScheduler:
             self.nearness.choose_next(self.broker.contract.whole_cores(), self.placement)
         self.broker.advance(commands)  # type: ignore[arg-type]
         if self.tiers.local:
-            self._let_go(commands)
-        self._wake_parked(commands)
+            self._release_waiting(commands)
+        self._wake_parked_peers(commands)
 
     def _fitting(
         self, tickets: list[ReadyTask], commands: list[MemberCommand], deal: Distribution | None = None
@@ -392,7 +395,7 @@ class PeerScheduler:
             task = ticket.task
             if task in held:  # it has already arrived in another way
                 if ticket.is_later_than(self.broker.attempt.get(task, 0)):
-                    self._take_anew(ticket, commands)
+                    self._replace_outdated(ticket, commands)
             elif task not in self.unwanted:
                 if lane_of[task] in hopeless:
                     another = ANYWHERE if deal is None else self.dealer.another(lane_of[task])
@@ -404,7 +407,7 @@ class PeerScheduler:
                     fitting.append(ticket)
         return fitting
 
-    def _take_anew(self, ticket: ReadyTask, commands: list[MemberCommand]) -> None:
+    def _replace_outdated(self, ticket: ReadyTask, commands: list[MemberCommand]) -> None:
         """Replaces a task of which a later generation has arrived: the earlier one is fenced."""
         if self.broker.state[ticket.task] in (TaskState.QUEUED, TaskState.RESTING):
             self.broker.attempt[ticket.task] = ticket.attempt
@@ -413,7 +416,7 @@ class PeerScheduler:
 
     # ---- releasing tasks -----------------------------------------------------------------------------------------
 
-    def _let_go(self, commands: list[MemberCommand]) -> None:
+    def _release_waiting(self, commands: list[MemberCommand]) -> None:
         """Moves local tasks that would wait too long for this node to the shared queue."""
         local = self.tiers.local
         if not local:
@@ -424,13 +427,13 @@ class PeerScheduler:
             self.tiers.release(surplus)
             if not self.little_left:
                 self.release.has_released()
-            self._wake_parked(commands)
+            self._wake_parked_peers(commands)
 
     def _surplus(self, local: int, task: int) -> int:
         """Number of surplus tasks in a local queue of this length that contains this task."""
         return self.release.surplus(local, self.broker.lanes[self.broker.columns.lane[task]].mean_duration)
 
-    def _wake_parked(self, commands: list[MemberCommand]) -> None:
+    def _wake_parked_peers(self, commands: list[MemberCommand]) -> None:
         """Wakes a few parked peers. Each steals half of what it finds and wakes others in turn, so a few are enough."""
         if not self.parked:
             return
@@ -450,26 +453,26 @@ class PeerScheduler:
                 if not woken:
                     return
 
-    def _give(self, now: float, peer: int, asked: StealRequest, commands: list[MemberCommand]) -> None:
+    def _send_stolen(self, now: float, peer: int, request: StealRequest, commands: list[MemberCommand]) -> None:
         """Replies to a steal request. Anything still queued is surplus: if it could run here, it would be running."""
-        shared, round = self.tiers.shared, asked.round
-        chosen = self.chosen_for(peer, asked)
+        shared, round = self.tiers.shared, request.round
+        chosen = self.chosen_for(peer, request)
         if not chosen:
             commands.append(Send(peer, TaskTransfer(0, [], 0, round)))
-            self._park(peer, asked.unable)
+            self._park(peer, request.unable)
             return
         tickets = self.broker.give_away(chosen)
         commands.append(Send(peer, self.parcels.wrap(now, peer, tickets, len(shared), round)))
 
-    def chosen_for(self, peer: int, asked: StealRequest) -> list[int]:
+    def chosen_for(self, peer: int, request: StealRequest) -> list[int]:
         """Tasks for a thief; none if it cannot start any of them, or would start them too late."""
         shared, near = self.tiers.shared, self.nearness
-        load = self._load_for(asked.unable) if asked.unable else len(shared)
-        part = near.part(asked, len(self.roster.ids), self.placement) if near is not None else None
+        load = self._load_for(request.unable) if request.unable else len(shared)
+        part = near.part(request, len(self.roster.ids), self.placement) if near is not None else None
         count = load if self.broker.draining else ceil((part or self.stealing.share) * load)
-        without = self._lanes_of(asked.unable)
+        without = self._lanes_of(request.unable)
         if near is not None and part is not None and not self.broker.draining:
-            chosen = near.share_of(asked, count, without, self._bandwidth)
+            chosen = near.share_of(request, count, without, self._bandwidth)
         else:
             chosen = self.tiers.lightest(shared, count, without)
         return [task for task in chosen if self._has_room(peer, task)] if self.broker.cramped else chosen
@@ -496,7 +499,7 @@ class PeerScheduler:
         if len(self.parked) < MOST_PARKED or peer in self.parked:
             self.parked[peer] = unable
         if self.tiers.local:
-            self.release.left_empty_handed()
+            self.release.thief_failed()
 
     def _prepare(self, commands: list[MemberCommand]) -> None:
         """Prefetches inputs of queued tasks while others run: one task for each task that starts.
@@ -514,33 +517,37 @@ class PeerScheduler:
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
-    def _on_heard(self, now: float, event: PeerMessageReceived, commands: list[MemberCommand]) -> None:
+    def _on_peer_message(self, now: float, event: PeerMessageReceived, commands: list[MemberCommand]) -> None:
         peer, message = event.peer, event.message
         if peer not in self.roster.known:
             return  # its tasks have been placed again: a late message must not bring back one of them
         self._hearers[type(message)](now, peer, message, commands)
 
-    def _on_load_asked(self, now: float, peer: int, asked: LoadRequest, commands: list[MemberCommand]) -> None:
+    def _on_load_request(self, now: float, peer: int, request: LoadRequest, commands: list[MemberCommand]) -> None:
         if self.tiers.local:
-            self._let_go(commands)
-        load = self._load_for(asked.unable) if asked.unable else len(self.tiers.shared_tasks)
+            self._release_waiting(commands)
+        load = self._load_for(request.unable) if request.unable else len(self.tiers.shared_tasks)
         if not load:
-            self._park(peer, asked.unable)
-        commands.append(Send(peer, LoadReply(asked.round, load)))
+            self._park(peer, request.unable)
+        commands.append(Send(peer, LoadReply(request.round, load)))
 
-    def _on_tasks_asked(self, now: float, peer: int, asked: StealRequest, commands: list[MemberCommand]) -> None:
-        self._let_go(commands)
-        self._give(now, peer, asked, commands)
+    def _on_steal_request(self, now: float, peer: int, request: StealRequest, commands: list[MemberCommand]) -> None:
+        self._release_waiting(commands)
+        self._send_stolen(now, peer, request, commands)
 
-    def _on_got(self, now: float, peer: int, got: TransferReceivedReply, commands: list[MemberCommand]) -> None:
-        self.parcels.settle(got.number)
-        if got.load:
+    def _on_transfer_received(
+        self, now: float, peer: int, reply: TransferReceivedReply, commands: list[MemberCommand]
+    ) -> None:
+        self.parcels.settle(reply.number)
+        if reply.load:
             self.rounds.promising = peer
 
-    def _on_woken(self, now: float, peer: int, woken: WorkAvailableEvent, commands: list[MemberCommand]) -> None:
+    def _on_work_available(
+        self, now: float, peer: int, message: WorkAvailableEvent, commands: list[MemberCommand]
+    ) -> None:
         self.rounds.ask_at_once(now, peer, commands)
 
-    def _on_parcel(self, now: float, peer: int, parcel: TaskTransfer, commands: list[MemberCommand]) -> None:
+    def _on_transfer(self, now: float, peer: int, parcel: TaskTransfer, commands: list[MemberCommand]) -> None:
         answers_us = self.rounds.is_answered_by(parcel)
         if parcel.number:
             fresh = self.parcels.is_fresh(peer, parcel)
@@ -553,14 +560,14 @@ class PeerScheduler:
                 tickets = self._fitting(parcel.tickets, commands)
                 is_pushed = not parcel.round and not parcel.dealt
                 if is_pushed and not self.little_left and not self.broker.draining:
-                    self._keep_local(tickets)
+                    self._mark_local(tickets)
                 self._take_in(now, tickets, commands)
         else:
             self.rounds.has_declined(now, peer)
             if answers_us:
                 self.rounds.next_victim(now, commands)
 
-    def _keep_local(self, tickets: list[ReadyTask]) -> None:
+    def _mark_local(self, tickets: list[ReadyTask]) -> None:
         """Makes tasks local that were sent because their data is here; tasks that would wait too long stay shared."""
         if not tickets:
             return
@@ -576,23 +583,23 @@ class PeerScheduler:
             self.release.completed(now, len(event.results))
         for result in event.results:
             if result.outcome is AttemptOutcome.NO_ROOM and result.room < result.need:
-                self._leave_for_room(result, commands)
+                self._move_for_room(result, commands)
         if self.broker.contract.hopeless:
             self._hand_back(self.broker.contract.hopeless, commands)
 
-    def _leave_for_room(self, result: TaskResult, commands: list[MemberCommand]) -> None:
+    def _move_for_room(self, result: TaskResult, commands: list[MemberCommand]) -> None:
         """A task whose inputs never fit here, even if it runs alone, goes to a node with room for them, or fails."""
-        task, broker = result.task, self.broker
-        if broker.state.get(task) is not TaskState.RESTING or broker.attempt[task] != result.attempt:
+        task, scheduler = result.task, self.broker
+        if scheduler.state.get(task) is not TaskState.RESTING or scheduler.attempt[task] != result.attempt:
             return
-        before = broker.cramped.get(task, Cramped(0))
+        before = scheduler.cramped.get(task, Cramped(0))
         cramped = Cramped(result.need, (*before.tried, self.here), max(before.most, result.room))
-        (ticket,) = broker.give_away([task])
-        request = broker.lanes[broker.columns.lane[task]].resources
+        (ticket,) = scheduler.give_away([task])
+        request = scheduler.lanes[scheduler.columns.lane[task]].resources
         if self.roster.roomy(request, cramped):
             commands.append(HandBack(msgspec.structs.replace(ticket, cramped=cramped), for_room=True))
         else:
-            commands.append(self._fails_for_room(ticket, cramped))
+            commands.append(self._give_up_for_room(ticket, cramped))
 
     def _on_peers(self, now: float, event: PeersChanged, commands: list[MemberCommand]) -> None:
         """Updates the roster. The tasks in transfers to a lost peer are made ready again through the store."""
@@ -605,11 +612,11 @@ class PeerScheduler:
 
     def _on_little_left(self, now: float, event: QueueNearlyEmpty, commands: list[MemberCommand]) -> None:
         self.little_left = event.is_so
-        self._let_go(commands)
+        self._release_waiting(commands)
 
     def _on_policy(self, now: float, event: PolicyChanged, commands: list[MemberCommand]) -> None:
         self._set_policy(event.policy)
-        self._let_go(commands)
+        self._release_waiting(commands)
 
     def _on_cancel(self, now: float, event: CancelRequested, commands: list[MemberCommand]) -> None:
         held = self.broker.state
@@ -626,16 +633,16 @@ class PeerScheduler:
 
     def _hand_back(self, hopeless: Collection[int], commands: list[MemberCommand]) -> None:
         """Hands back the tasks that are queued or resting in these lanes."""
-        broker, lane_of = self.broker, self.broker.columns.lane
+        scheduler, lane_of = self.broker, self.broker.columns.lane
         waits = (TaskState.QUEUED, TaskState.RESTING)
-        misfits = [task for task, state in broker.state.items() if state in waits and lane_of[task] in hopeless]
-        for ticket in broker.give_away(misfits):
-            commands.append(HandBack(ticket, broker.lanes[lane_of[ticket.task]].resources))
+        misfits = [task for task, state in scheduler.state.items() if state in waits and lane_of[task] in hopeless]
+        for ticket in scheduler.give_away(misfits):
+            commands.append(HandBack(ticket, scheduler.lanes[lane_of[ticket.task]].resources))
 
     def _on_drain(self, now: float, event: DrainRequested, commands: list[MemberCommand]) -> None:
         """No task starts here any more: peers may take all of them."""
         commands += self.broker.handle(now, event)
-        self._let_go(commands)
+        self._release_waiting(commands)
 
     def _on_time(self, now: float, event: TimePassed, commands: list[MemberCommand]) -> None:
         """The driver's alarm (`Alarm`) has fired and is unset; requests it again for whatever is due later.

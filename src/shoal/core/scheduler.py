@@ -593,7 +593,7 @@ class Scheduler:
                 task = queue.pop(fitting)
                 lane = self.lanes[lane_number]
             else:
-                fitting = self._lanes_whose_turn_it_is(fitting)
+                fitting = self._eligible_lanes(fitting)
                 if not fitting:
                     return
                 task = queue.pop(fitting)
@@ -610,7 +610,7 @@ class Scheduler:
             bundle = LaneBundle(lane_number, len(tasks), taken, self.places, low, lane.sizes)
             commands.append(self._start(tasks, bundle))
 
-    def _lanes_whose_turn_it_is(self, queued: list[int]) -> list[int]:
+    def _eligible_lanes(self, queued: list[int]) -> list[int]:
         """Lanes that fit and do not use resources kept back for a lane that was passed over too often."""
         lanes, fits = self.lanes, self.contract.fits
         if self.contract.caps:  # a lane at its cap is held back by the throttle, not passed over: keep nothing for it
@@ -620,7 +620,7 @@ class Scheduler:
         urgent = [number for number in queued if lanes[number].passed_over >= self.patience]
         fitting = [number for number in queued if number not in waiting] if waiting else queued
         if urgent:
-            fitting = self._not_in_the_way(fitting, urgent)
+            fitting = self._respecting_reservations(fitting, urgent)
         for other in waiting if fitting else ():
             if lanes[other].passed_over < self.patience:
                 lanes[other].passed_over += 1
@@ -638,7 +638,7 @@ class Scheduler:
             bundle.low = share // 4
             commands.append(self._start(tasks, bundle))
 
-    def _not_in_the_way(self, fitting: list[int], urgent: list[int]) -> list[int]:
+    def _respecting_reservations(self, fitting: list[int], urgent: list[int]) -> list[int]:
         """Of the lanes that fit: the urgent ones if any, else those that leave the reserved resources free."""
         first = [number for number in fitting if number in urgent]
         if first:

@@ -59,16 +59,16 @@ class PeerOrder:
 
 
 class StealRounds:
-    """The thief's side of one broker."""
+    """The thief's side of one scheduler."""
 
-    def __init__(self, here: int, broker: Scheduler, stealing: Stealing, random: Random) -> None:
-        self._here, self._broker, self._stealing, self._random = here, broker, stealing, random
+    def __init__(self, here: int, scheduler: Scheduler, stealing: Stealing, random: Random) -> None:
+        self._here, self._scheduler, self._stealing, self._random = here, scheduler, stealing, random
         self._pace = RetryInterval(stealing, random)
         self._walk = PeerOrder(here, random)
         self._round = 0
         self.is_open = False
         """Whether a round is in progress."""
-        self._asked = 0
+        self._outstanding = 0
         """Number of outstanding replies."""
         self._answers: list[tuple[int, int]] = []
         """Load and peer of the replies with a load above 0."""
@@ -78,29 +78,29 @@ class StealRounds:
         self.next_try = 0.0
         self.promising = ANYWHERE
         """A peer that recently reported a load."""
-        self._cores_at = broker.contract.names.index("cores")
-        needs = [dict(need).get(self._cores_at, 0) for need in broker.contract.needs]
+        self._cores_at = scheduler.contract.names.index("cores")
+        needs = [dict(need).get(self._cores_at, 0) for need in scheduler.contract.needs]
         self._least = min((need for need in needs if need), default=FRACTION)
         self.near: Callable[[], tuple[int, ...]] = tuple
         """Files of this node for steal requests; empty if files play no role."""
-        self._real_lanes = sum(1 for need in broker.contract.needs if need)
+        self._real_lanes = sum(1 for need in scheduler.contract.needs if need)
         """Number of lanes whose tasks need resources."""
-        self._counts_cores = not any(lane.elastic for lane in broker.lanes)
+        self._counts_cores = not any(lane.elastic for lane in scheduler.lanes)
         """Whether a free core is really idle; under a throttle, tasks without declared cores do not allocate any."""
 
     def idle_cores(self) -> int:
         """Number of cores on which a task could start immediately; under a throttle, the number of tasks."""
-        if self._broker.contract.caps:
-            room, lanes = self._broker.contract.room, self._broker.lanes
+        if self._scheduler.contract.caps:
+            room, lanes = self._scheduler.contract.room, self._scheduler.lanes
             return max((room(lane) for lane, made in enumerate(lanes) if made.origin < 0), default=0)
-        return max(0, self._broker.contract.free[self._cores_at] // self._least)
+        return max(0, self._scheduler.contract.free[self._cores_at] // self._least)
 
     def is_searching(self, roster: Roster) -> bool:
         """Whether a core is free and no task waits for it here, so that rounds continue."""
-        broker = self._broker
+        scheduler = self._scheduler
         if not self._stealing.enabled or not roster.others():
             return False
-        if broker.draining or broker.awaiting_ready or (broker.queue and not self._counts_cores):
+        if scheduler.draining or scheduler.awaiting_ready or (scheduler.queue and not self._counts_cores):
             return False
         if not self.idle_cores() or self._has_work():  # cheap test first: runs at every start and end of a task
             return False
@@ -111,11 +111,11 @@ class StealRounds:
 
         If a lane was passed over too often, cores are kept back for it, and tasks from peers could not use them either.
         """
-        broker = self._broker
-        if not broker.queue or not self._counts_cores:
-            return bool(broker.queue)
-        fits, lanes = broker.contract.fits, broker.lanes
-        return any(fits(lane) or lanes[lane].passed_over >= broker.patience for lane in broker.queue.lanes())
+        scheduler = self._scheduler
+        if not scheduler.queue or not self._counts_cores:
+            return bool(scheduler.queue)
+        fits, lanes = scheduler.contract.fits, scheduler.lanes
+        return any(fits(lane) or lanes[lane].passed_over >= scheduler.patience for lane in scheduler.queue.lanes())
 
     def _is_unable(self, unable: tuple[int, ...]) -> bool:
         """Whether these are all lanes."""
@@ -130,16 +130,16 @@ class StealRounds:
         """Seconds within which each of `others` peers is asked for tasks, if no message is lost."""
         stealing = self._stealing
         pause = LONGEST_JITTER * max(stealing.longest_interval, stealing.part_of_task * self._longest_task())
-        asking = stealing.patience * (2 + stealing.asked(others))  # one wait for the loads, one for each steal request
-        return self.rounds_for_all(others) * (pause + asking)
+        waiting = stealing.patience * (2 + stealing.asked(others))  # one wait for the loads, one for each steal request
+        return self.rounds_for_all(others) * (pause + waiting)
 
     def _longest_task(self) -> float:
-        return max((lane.mean_duration for lane in self._broker.lanes if lane.mean_duration), default=0.0)
+        return max((lane.mean_duration for lane in self._scheduler.lanes if lane.mean_duration), default=0.0)
 
     def unable(self) -> tuple[int, ...]:
         """Lanes of which no task could start now; empty if there is only one lane."""
-        fits, lanes = self._broker.contract.fits, self._broker.lanes
-        if len(lanes) == 1 and not self._broker.contract.hopeless:
+        fits, lanes = self._scheduler.contract.fits, self._scheduler.lanes
+        if len(lanes) == 1 and not self._scheduler.contract.hopeless:
             return ()
         return tuple([lane for lane, made in enumerate(lanes) if made.origin < 0 and not fits(lane)])
 
@@ -160,7 +160,7 @@ class StealRounds:
     def ask_at_once(self, now: float, peer: int, commands: list[MemberCommand]) -> None:
         """Opens a round with a single peer that has reported work."""
         self.promising = peer
-        if not self.is_open and not self._has_work() and self.idle_cores() and not self._broker.draining:
+        if not self.is_open and not self._has_work() and self.idle_cores() and not self._scheduler.draining:
             unable = self.unable()
             if self._is_unable(unable):
                 return
@@ -171,27 +171,27 @@ class StealRounds:
     def _open(self, now: float, asked: int) -> None:
         self._round += 1
         self.is_open = True
-        self._asked = asked
+        self._outstanding = asked
         self._answers = []
         self.deadline = now + self._stealing.patience
 
-    def load_told(self, now: float, peer: int, told: LoadReply, commands: list[MemberCommand]) -> None:
+    def on_load_reply(self, now: float, peer: int, reply: LoadReply, commands: list[MemberCommand]) -> None:
         """Processes a load reply; the last one selects the victim. Late replies of earlier rounds count, too."""
-        if told.round == self._round and self._asked:
-            self._asked -= 1
-            if told.load:
-                self._answers.append((told.load, peer))
-            if not self._asked:
+        if reply.round == self._round and self._outstanding:
+            self._outstanding -= 1
+            if reply.load:
+                self._answers.append((reply.load, peer))
+            if not self._outstanding:
                 self.next_victim(now, commands)
-        elif told.load and self._asked:
+        elif reply.load and self._outstanding:
             if all(peer != other for _, other in self._answers):
-                self._answers.append((told.load, peer))
-        elif told.load:
+                self._answers.append((reply.load, peer))
+        elif reply.load:
             self.ask_at_once(now, peer, commands)
 
     def next_victim(self, now: float, commands: list[MemberCommand]) -> None:
         """Sends a steal request to the peer with the largest load; if none is left, the round has failed."""
-        self._asked = 0
+        self._outstanding = 0
         if self._has_work():  # it has arrived in another way
             self.is_open = False
             return
@@ -210,7 +210,7 @@ class StealRounds:
 
     def is_answered_by(self, parcel: TaskTransfer) -> bool:
         """Whether this transfer is the reply to the current steal request."""
-        return self.is_open and parcel.round == self._round and not self._asked
+        return self.is_open and parcel.round == self._round and not self._outstanding
 
     def close(self) -> None:
         """Ends a successful round."""

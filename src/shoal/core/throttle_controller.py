@@ -20,7 +20,7 @@ from shoal.core.policies.throttle.usage_model import NOTHING_KNOWN, UsageProfile
 from shoal.core.scheduler import Scheduler
 from shoal.core.scheduler_messages import CapsChanged, TaskResult
 
-RETELL_SECONDS = 10.0
+REPORT_SECONDS = 10.0
 """Interval after which a category is reported again although nothing changed, so that its use and rate can be
 plotted."""
 
@@ -44,7 +44,7 @@ class ThrottleController:
     def __init__(
         self,
         regime: Regime,
-        broker: Scheduler,
+        scheduler: Scheduler,
         cores: int,
         known: Mapping[str, UsageProfile] | None = None,
         needs: Mapping[str, int] | None = None,
@@ -54,7 +54,7 @@ class ThrottleController:
         Categories that appear together start with as many tasks as the cores can hold.
         """
         self.regime = regime
-        self.broker = broker
+        self.scheduler = scheduler
         self.cores = max(1, cores)
         self._known = dict(known or {})
         self._needs = dict(needs or {})
@@ -84,9 +84,9 @@ class ThrottleController:
             verdict = ThrottleVerdict(self.regime.slots, ControllerState.FIXED, self.reasons()[SLOTS])
             self._news.append(CategoryThrottleState("", verdict, 0, 0))
         elif self.regime.learns:
-            lanes, lane_of = self.broker.lanes, self.broker.columns.lane
+            lanes, lane_of = self.scheduler.lanes, self.scheduler.columns.lane
             together = {lanes[number].cap for number in {lane_of[task] for task in ready}}
-            self._caps = {name: self._start(name, len(together)) for name in self.broker.contract.caps}
+            self._caps = {name: self._start(name, len(together)) for name in self.scheduler.contract.caps}
         return CapsChanged(dict(self._caps))
 
     def _start(self, name: str, together: int) -> int:
@@ -100,13 +100,13 @@ class ThrottleController:
 
     def _declares_cores(self, name: str) -> bool:
         """Whether all tasks of a category declare their cores."""
-        lanes = self.broker.lanes
+        lanes = self.scheduler.lanes
         for lane in lanes[self._seen_lanes :]:
             self._elastic[lane.cap] = lane.elastic or self._elastic.get(lane.cap, False)
         self._seen_lanes = len(lanes)
         return not self._elastic.get(name, True)
 
-    def _meet(self, names: Iterable[str]) -> dict[str, int | None]:
+    def _register(self, names: Iterable[str]) -> dict[str, int | None]:
         """Registers categories that appear for the first time, and returns their initial levels. Later categories start
         with the share for one more category."""
         for name in names:
@@ -115,7 +115,7 @@ class ThrottleController:
                 self.throttle.controller.know(name, self._known.get(name, NOTHING_KNOWN), cap)
         return {name: self._start(name, len(self._here) + 1) for name in self._caps if name not in self._met}
 
-    def _widen(self) -> None:
+    def _raise_initial_levels(self) -> None:
         """Raises categories that are still at their initial level to the larger share left by categories that have
         ended."""
         for name in self._here:
@@ -132,7 +132,7 @@ class ThrottleController:
 
     def ended(self, now: float, results: Iterable[TaskResult]) -> None:
         """Processes results of attempts; their tasks must still be known to the scheduler."""
-        ended, lanes, lane_of = self.throttle.ended, self.broker.lanes, self.broker.columns.lane
+        ended, lanes, lane_of = self.throttle.ended, self.scheduler.lanes, self.scheduler.columns.lane
         for result in results:
             if result.outcome is AttemptOutcome.OK:
                 lane = lanes[lane_of[result.task]]
@@ -141,13 +141,13 @@ class ThrottleController:
 
     def weigh(self, task: int, memory: int) -> None:
         """Records the memory used by a task; called only where memory is not sized."""
-        name = self.broker.lanes[self.broker.columns.lane[task]].cap
+        name = self.scheduler.lanes[self.scheduler.columns.lane[task]].cap
         if memory > self._weights.get(name, 0):
             self._weights[name] = memory
 
     def wants_sample(self, now: float) -> bool:
         """Whether a sample of the node is due: every half second while tasks run."""
-        return self.regime.learns and now - self._last_sample >= SAMPLE_SECONDS and bool(self.broker.running)
+        return self.regime.learns and now - self._last_sample >= SAMPLE_SECONDS and bool(self.scheduler.running)
 
     def sample(self, now: float, sample: NodeSample) -> None:
         """Processes a sample of the node; the first one after a pause only marks the beginning of an interval."""
@@ -164,16 +164,16 @@ class ThrottleController:
             return None
         running, waiting = self.running(), self._waiting()
         self._here = {name: waiting.get(name, 0) for name in self._in_order(running, waiting)}
-        caps = self._meet(self._here)
-        self._widen()
-        tiny = self._tiny()
+        caps = self._register(self._here)
+        self._raise_initial_levels()
+        tiny = self._short_categories()
         present = {name: count for name, count in self._here.items() if name not in tiny}
         new = any(name not in self.throttle.verdicts for name in present)
         if new or self.throttle.due(now):
             verdicts = self.throttle.decide(now, present, self._limits(present, running))
             caps |= {name: verdicts[name].cap for name in present}
             self._note(now, present, running)
-        caps.update(self._early_turn({**self._caps, **caps}, waiting))
+        caps.update(self._grant_early_turns({**self._caps, **caps}, waiting))
         changed = {name: cap for name, cap in caps.items() if name not in self._caps or self._caps[name] != cap}
         if not changed:
             return None
@@ -182,9 +182,9 @@ class ThrottleController:
 
     def running(self) -> dict[str, int]:
         """Number of places in use under each cap."""
-        lanes = self.broker.lanes
+        lanes = self.scheduler.lanes
         found: dict[str, int] = {}
-        for bundle in {id(bundle): bundle for bundle in self.broker.running.values()}.values():
+        for bundle in {id(bundle): bundle for bundle in self.scheduler.running.values()}.values():
             name = lanes[bundle.lane].cap
             found[name] = found.get(name, 0) + 1
         return found
@@ -219,7 +219,7 @@ class ThrottleController:
         return found
 
     def _waiting(self) -> dict[str, int]:
-        lanes, queue = self.broker.lanes, self.broker.queue
+        lanes, queue = self.scheduler.lanes, self.scheduler.queue
         found: dict[str, int] = {}
         for lane in queue.lanes():
             name = lanes[lane].cap
@@ -231,9 +231,9 @@ class ThrottleController:
             self._order.setdefault(name)
         return [name for name in self._order if name in running or name in waiting]
 
-    def _tiny(self) -> set[str]:
+    def _short_categories(self) -> set[str]:
         """Categories whose tasks are too short to be throttled."""
-        means = [(lane.cap, lane.mean_duration) for lane in self.broker.lanes if lane.mean_duration is not None]
+        means = [(lane.cap, lane.mean_duration) for lane in self.scheduler.lanes if lane.mean_duration is not None]
         short = {name for name, mean in means if mean < TINY_SECONDS}
         return short - {name for name, mean in means if mean >= TINY_SECONDS} if short else short
 
@@ -241,10 +241,10 @@ class ThrottleController:
         """How many tasks of each category the contract admits. Sizes not yet learned are large and must not lower the
         start."""
         limits: dict[str, int | None] = dict.fromkeys(present, 0)
-        for number, lane in enumerate(self.broker.lanes):
+        for number, lane in enumerate(self.scheduler.lanes):
             most = limits.get(lane.cap)
             if most is not None:
-                admitted = self.broker.contract.admits(number)
+                admitted = self.scheduler.contract.admits(number)
                 limits[lane.cap] = None if admitted is None else max(most, admitted, self._met[lane.cap])
         for name in limits if self._weights else ():
             fitting = self._fitting(name, running)
@@ -253,13 +253,13 @@ class ThrottleController:
 
     def _fitting(self, name: str, running: Mapping[str, int]) -> int | None:
         """How many tasks of a category fit into memory beside the others, if all are as large as the largest."""
-        contract, weight = self.broker.contract, self._weights.get(name)
+        contract, weight = self.scheduler.contract, self._weights.get(name)
         if not weight or "memory" not in contract.names:
             return None
         others = sum(count * self._weights.get(other, 0) for other, count in running.items() if other != name)
         return max(1, (contract.capacity("memory") - others) // weight)
 
-    def _early_turn(self, caps: Mapping[str, int | None], waiting: Mapping[str, int]) -> dict[str, int | None]:
+    def _grant_early_turns(self, caps: Mapping[str, int | None], waiting: Mapping[str, int]) -> dict[str, int | None]:
         """Gives waiting categories their turn if no other category has a task to start."""
         held = [name for name in self._order if waiting.get(name) and caps.get(name) == 0]
         if not held or any(count and caps.get(name) != 0 for name, count in waiting.items()):
@@ -270,6 +270,6 @@ class ThrottleController:
         for name, waiting in present.items():
             verdict = self.throttle.verdicts[name]
             since, cap, state = self._newest.get(name, (float("-inf"), None, ""))
-            if (cap, state) != (verdict.cap, verdict.state.value) or now - since >= RETELL_SECONDS:
+            if (cap, state) != (verdict.cap, verdict.state.value) or now - since >= REPORT_SECONDS:
                 self._newest[name] = (now, verdict.cap, verdict.state.value)
                 self._news.append(CategoryThrottleState(name, verdict, running.get(name, 0), waiting))

@@ -152,10 +152,10 @@ class NetInterpreter:
                     continue
                 spec = firing.spec
                 if spec.is_task:
-                    return self._take_off(firing, values)
+                    return self._launch(firing, values)
                 outputs, parts = self._outputs(spec, firing.call(*values))
             except Exception as error:  # guards and steps are user code and may raise anything
-                self._put_aside(firing, values, error)
+                self._disable(firing, values, error)
                 continue
             if spec.once:
                 self._once[spec.name] = None
@@ -168,7 +168,7 @@ class NetInterpreter:
             self._deliver(outputs, parts)
         return None
 
-    def _take_off(self, firing: Firing, values: Sequence[Any]) -> int:
+    def _launch(self, firing: Firing, values: Sequence[Any]) -> int:
         """Registers a task that has taken its tokens."""
         self._next_task = task = self._next_task + 1
         self._flights[task] = Flight(task, firing, values)
@@ -182,7 +182,7 @@ class NetInterpreter:
             self._wake(firing)
         return task
 
-    def _put_aside(self, firing: Firing, values: Sequence[Any] | None, error: Exception) -> None:
+    def _disable(self, firing: Firing, values: Sequence[Any] | None, error: Exception) -> None:
         """Disables a transition whose guard or function raised an exception; its tokens return."""
         what = "a guard or key" if values is None else "the function"
         self._set_aside[firing.spec.name] = firing.spec.complaint(what, error)

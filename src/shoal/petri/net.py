@@ -509,7 +509,7 @@ def task_number(transition: Transition) -> int:
 def _transition(graph: Graph, net: Net, task: int, incoming: list[Place], outgoing: list[Place]) -> Transition:
     action = graph.actions[task]
     ports: list[Port] = [take(place) for place in incoming]
-    tell = _telling(outgoing)
+    tell = _done_signal(outgoing)
     return Transition(
         name=f"{task} {graph.names[task]}",
         net=net.name,
@@ -524,6 +524,6 @@ def _transition(graph: Graph, net: Net, task: int, incoming: list[Place], outgoi
     )
 
 
-def _telling(outgoing: list[Place]) -> Callable[[], dict[Place, bool]]:
+def _done_signal(outgoing: list[Place]) -> Callable[[], dict[Place, bool]]:
     """A function that ignores the result of a task and only signals its successors that it is done."""
     return lambda: dict.fromkeys(outgoing, True)

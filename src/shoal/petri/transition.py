@@ -74,7 +74,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
         try:
             if isinstance(template, str):
                 return template.format(**arguments)
-            return template(**{name: arguments[name] for name in _asked(what, template)})
+            return template(**{name: arguments[name] for name in _required_parameters(what, template)})
         except Exception as error:
             raise InputError(self.complaint(what, error)) from error
 
@@ -88,17 +88,17 @@ def told(error: BaseException) -> str:
     """An exception as one line of text: `ValueError: no such thing`."""
     if isinstance(error, InputError):
         return str(error)
-    text = " ".join(_said(str, error, "").split())
+    text = " ".join(_text_of(str, error, "").split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def shortened(value: object) -> str:
     """A user's value, shortened for messages."""
-    shown = _said(repr, value, object.__repr__(value))
+    shown = _text_of(repr, value, object.__repr__(value))
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
-def _said(say: Callable[[object], str], value: object, otherwise: str) -> str:
+def _text_of(say: Callable[[object], str], value: object, otherwise: str) -> str:
     """The `str` or `repr` of a user's object, or a substitute if it raises."""
     try:
         return say(value)
@@ -150,7 +150,7 @@ def guards_of(what: str, when: object, port_names: Sequence[str]) -> tuple[Guard
     for function in functions:
         if not callable(function):
             raise InputError(f"{what}: when= must be a function of its ports, or a list of them, not {function!r}")
-        names = _known_ports(what, "guard", _asked(what, function), port_names)
+        names = _known_ports(what, "guard", _required_parameters(what, function), port_names)
         if not names:
             raise InputError(f"{what}: a guard must depend on at least one port")
         guards.append(Guard(function, tuple(port_names.index(name) for name in names)))
@@ -169,10 +169,10 @@ def check_template(what: str, word: str, template: str | Function | None, port_n
         names = [field.partition(".")[0].partition("[")[0] for field in fields]
         _known_ports(what, f"{word}=", names, port_names, remedy="write {{ for a brace; ")
     elif template is not None:
-        _known_ports(what, f"{word}=", _asked(what, template), port_names)
+        _known_ports(what, f"{word}=", _required_parameters(what, template), port_names)
 
 
-def _asked(what: str, function: Function) -> list[str]:
+def _required_parameters(what: str, function: Function) -> list[str]:
     """The required parameters."""
     return [name for name, p in _parameters(what, function).items() if p.default is inspect.Parameter.empty]
 

@@ -174,7 +174,7 @@ def _try_machine(
     if forest.room[root.number] < choice.memory:
         return None
     share = MachineShare(0, 0, root, [])
-    for kind, count in sorted(choice.needs, key=lambda need: _breadth(root, need[0]), reverse=True):
+    for kind, count in sorted(choice.needs, key=lambda need: _scarcity(root, need[0]), reverse=True):
         found: list[Holding] = []
         inside = root
         if near is not None and near.free.get(kind, 0) >= count and not near.held and not near.is_enclosed():
@@ -190,11 +190,11 @@ def _try_machine(
             forest.take(*holding)
         share.holdings += found
     if choice.memory:
-        share.memory = forest.take_memory(root, choice.memory, _beside_memory(share.holdings))
+        share.memory = forest.take_memory(root, choice.memory, _unit_with_memory(share.holdings))
     return share
 
 
-def _beside_memory(holdings: Iterable[Holding]) -> ResourceUnit | None:
+def _unit_with_memory(holdings: Iterable[Holding]) -> ResourceUnit | None:
     """A unit among these that has memory, or is part of one that has."""
     for parent, _, mask in holdings:
         unit = parent.parts[mask.bit_length() - 1]
@@ -203,7 +203,7 @@ def _beside_memory(holdings: Iterable[Holding]) -> ResourceUnit | None:
     return None
 
 
-def _breadth(root: ResourceUnit, kind: str) -> int:
+def _scarcity(root: ResourceUnit, kind: str) -> int:
     """Cost of taking a unit of the class: higher if the machine has fewer of them."""
     return -root.total.get(kind, 0)
 

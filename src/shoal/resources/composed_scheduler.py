@@ -75,7 +75,7 @@ class LookAhead(msgspec.Struct, frozen=True):
 
 DRAWN_AT_ONCE = 256
 """Maximum number of tasks drawn per event; more are drawn with the next event."""
-_OTHERS = 16
+_MOST_ALTERNATIVES = 16
 """Maximum number of alternative machines listed for a task that has failed on another one."""
 
 
@@ -186,7 +186,7 @@ class ComposedScheduler:
             case StoppedEvent():
                 self._stopped(event, commands)
             case ManagerEvents():
-                self._told(event.location, event.happenings, commands)
+                self._on_manager_events(event.location, event.happenings, commands)
             case StopEvent():
                 self._stop(commands)
         self._draw(commands)
@@ -207,7 +207,7 @@ class ComposedScheduler:
         else:
             self.done += 1
         self._drop(followed.ignored, commands)  # before the freed resources are granted to one of those
-        self._let_go(drawn, commands)
+        self._release(drawn, commands)
 
     def _failed(self, event: FailedEvent, commands: list[Command]) -> None:
         drawn = self._current(event.task, event.attempt)
@@ -219,12 +219,12 @@ class ComposedScheduler:
         assert drawn.grant is not None
         drawn.failed += 1
         drawn.avoid += [node for node in drawn.grant.nodes() if node not in drawn.avoid]
-        self._let_go(drawn, commands)
+        self._release(drawn, commands)
         self.asking.lost(drawn.task, drawn.way)
         limit = self.rescheduling.attempts
         if limit > 1:
             limit = max(limit, 1 + drawn.task.transition.profile.retries)
-        self._again_or_never(drawn, drawn.failed < limit, event.message, commands)
+        self._retry_or_fail(drawn, drawn.failed < limit, event.message, commands)
 
     def _stopped(self, event: StoppedEvent, commands: list[Command]) -> None:
         drawn = self._current(event.task, event.attempt)
@@ -235,16 +235,16 @@ class ComposedScheduler:
 
     def _ended(self, drawn: DrawnTask, commands: list[Command]) -> None:
         """The processes of a task have ended without a result."""
-        self._let_go(drawn, commands)
+        self._release(drawn, commands)
         self.asking.lost(drawn.task, drawn.way)
         if drawn.unwanted or self._is_stopped:
             del self._drawn[drawn.task.id]
             return
-        self._again_or_never(
+        self._retry_or_fail(
             drawn, drawn.lost <= self.rescheduling.losses, "its resources were lost while it was running", commands
         )
 
-    def _again_or_never(self, drawn: DrawnTask, again: bool, message: str, commands: list[Command]) -> None:
+    def _retry_or_fail(self, drawn: DrawnTask, again: bool, message: str, commands: list[Command]) -> None:
         if again and not self._is_stopped:
             drawn.task = self.flow.extract(drawn.task.id)
             self._ask(drawn, commands)
@@ -276,7 +276,7 @@ class ComposedScheduler:
         """Cancels a waiting task at once, or requests the cancellation of a running one."""
         if drawn.stage is Stage.WAITING:
             del self._drawn[drawn.task.id]
-            self._let_go(drawn, commands)
+            self._release(drawn, commands)
         elif drawn.stage is Stage.RUNNING:
             drawn.stage = Stage.ENDING
             commands.append(CancelAttemptCommand(drawn.task.id, drawn.task.attempt))
@@ -295,7 +295,7 @@ class ComposedScheduler:
         for location in drawn.wish.locations or tuple(self.stewards)[:1]:
             steward = self.stewards[location]
             try:
-                ticket = steward.request(self.run, _elsewhere(drawn.wish.request, drawn.avoid, steward))
+                ticket = steward.request(self.run, _on_other_machines(drawn.wish.request, drawn.avoid, steward))
             except InputError as error:
                 problem = problem or error
                 continue
@@ -323,16 +323,16 @@ class ComposedScheduler:
         drawn.way = drawn.wish.ways[choice]
         commands.append(SubmitTaskCommand(drawn.task, drawn.grant, drawn.location, drawn.way))
 
-    def _let_go(self, drawn: DrawnTask, commands: list[Command]) -> None:
+    def _release(self, drawn: DrawnTask, commands: list[Command]) -> None:
         """Releases the resources of a task, or cancels its request."""
         steward = self.stewards[drawn.location]
         del self._by_ticket[drawn.location, drawn.ticket]
         if drawn.stage is Stage.WAITING:
             self.waiting -= 1
         drawn.grant = None
-        self._told(drawn.location, steward.cancel(drawn.ticket), commands)
+        self._on_manager_events(drawn.location, steward.cancel(drawn.ticket), commands)
 
-    def _told(self, location: str, happenings: Sequence[Happening], commands: list[Command]) -> None:
+    def _on_manager_events(self, location: str, happenings: Sequence[Happening], commands: list[Command]) -> None:
         for happening in happenings:
             if happening.run != self.run:
                 commands.append(ManagerEvents(location, (happening,)))
@@ -391,11 +391,11 @@ class ComposedScheduler:
         return any(count for steward in self.stewards.values() for count in steward.forest.top.free.values())
 
 
-def _elsewhere(request: Request, avoid: Sequence[str], steward: ResourceManager) -> Request:
+def _on_other_machines(request: Request, avoid: Sequence[str], steward: ResourceManager) -> Request:
     """The same request on other machines, if there are any."""
     if not avoid:
         return request
-    others = [root.name for root in steward.forest.roots() if root.name not in avoid][:_OTHERS]
+    others = [root.name for root in steward.forest.roots() if root.name not in avoid][:_MOST_ALTERNATIVES]
     return tuple(
         msgspec.structs.replace(each, prefer=(*(name for name in each.prefer if name not in avoid), *others))
         for each in request

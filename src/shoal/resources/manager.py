@@ -213,7 +213,7 @@ class ResourceManager:
             for root in planted:
                 self.forest.cut(root)
             raise
-        return self._judge_again() + self._serve(None)
+        return self._recheck_feasibility() + self._serve(None)
 
     def remove(self, *wanted: Wanted) -> list[Happening]:
         """Removes machines or parts of them, whether in use or not; returns the tickets that held any of them."""
@@ -224,7 +224,7 @@ class ResourceManager:
         for unit in units:
             if not unit.gone:
                 told += self._take_away(unit)
-        told += self._judge_again()
+        told += self._recheck_feasibility()
         return told + self._serve(None)
 
     def _holder(self, ticket: int) -> Ticket:
@@ -344,7 +344,7 @@ class ResourceManager:
                 elif touched is not None and not _has_room(touched):
                     break  # no other ticket can use what became free
             elif at == 0 and self.fence is None and (is_due or not self.held):
-                self._fence_for(line, told)
+                self._start_reservation(line, told)
                 is_due = self._is_due()
             else:
                 at += 1
@@ -352,7 +352,7 @@ class ResourceManager:
 
     def _try(self, line: TicketQueue, touched: list[ResourceUnit] | None) -> tuple[Ticket, list[MachineShare] | None]:
         """Takes the resources of a ticket of the queue: its oldest, or one that prefers a touched machine."""
-        ticket = line.fan_of(self.forest, touched) if touched is not None else None
+        ticket = line.first_preferring(self.forest, touched) if touched is not None else None
         ticket = ticket or line.head()
         return ticket, self._place(ticket)
 
@@ -364,7 +364,7 @@ class ResourceManager:
             shares = place(self.forest, line.request, line.order)
         return shares
 
-    def _fence_for(self, line: TicketQueue, told: list[Happening]) -> None:
+    def _start_reservation(self, line: TicketQueue, told: list[Happening]) -> None:
         """Starts a reservation for the oldest ticket."""
         self.fence = self._claimed(line)
         self.fence.owner = line.head().number
@@ -422,7 +422,7 @@ class ResourceManager:
         if share.memory:
             self.forest.retake_memory(share.root, share.memory)
 
-    def _judge_again(self) -> list[Happening]:
+    def _recheck_feasibility(self) -> list[Happening]:
         """Checks the feasibility of all queues after a change of the machines; returns refused tickets."""
         told: list[Happening] = []
         self._version += 1

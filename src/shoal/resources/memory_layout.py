@@ -90,11 +90,11 @@ def lay_out(
     nodes = list(left)
     asked, there = size * replicas, sum(left.values())
     if asked > there:
-        raise _full(asked, there, len(nodes))
+        raise _no_space_error(asked, there, len(nodes))
     if spread == HERE:
         primary = here if here is not None else max(nodes, key=lambda node: left[node])
         if left.get(primary, 0) < size:
-            raise _full(size, left.get(primary, 0), 1)
+            raise _no_space_error(size, left.get(primary, 0), 1)
         placed = [(0, size, primary)]
         left[primary] -= size
     elif spread == TURNS:
@@ -129,7 +129,7 @@ def _check(size: int, room: Mapping[int, int], spread: str, block_bytes: int | N
         )
 
 
-def _full(asked: int, there: int, nodes: int) -> FullError:
+def _no_space_error(asked: int, there: int, nodes: int) -> FullError:
     where = "one node" if nodes == 1 else f"{nodes} nodes"
     return FullError(
         f"{show_bytes(asked)} of shared memory are asked for, and {show_bytes(there)} are free on {where}",
@@ -146,7 +146,7 @@ def _levelled(size: int, room: Mapping[int, int]) -> list[tuple[int, int]]:
         shares[node] = min(room[node], left, _up(fair))
         left -= shares[node]
     if left:
-        raise _full(size, size - left, len(room))
+        raise _no_space_error(size, size - left, len(room))
     return [(node, shares[node]) for node in room]
 
 
@@ -157,7 +157,7 @@ def _proportional(size: int, room: Mapping[int, int]) -> list[tuple[int, int]]:
         shares.append((node, share))
         left -= share
     if left:
-        raise _full(size, size - left, len(room))
+        raise _no_space_error(size, size - left, len(room))
     return shares
 
 
@@ -185,7 +185,7 @@ def _dealt(size: int, block: int, left: dict[int, int], after: int | None) -> li
         ring = (nodes[(turn + step) % len(nodes)] for step in range(len(nodes)))
         node = next((each for each in ring if left[each] >= end - begin), None)
         if node is None:
-            raise _full(size, begin, len(nodes))
+            raise _no_space_error(size, begin, len(nodes))
         left[node] -= end - begin
         placed.append((begin, end, node))
         turn = nodes.index(node) + 1

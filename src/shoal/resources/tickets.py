@@ -81,7 +81,7 @@ class TicketQueue:
     def waiting(self) -> list[Ticket]:
         return [ticket for ticket in self._tickets if ticket.state is TicketState.WAITING]
 
-    def fan_of(self, forest: ResourceTree, roots: Iterable[ResourceUnit]) -> Ticket | None:
+    def first_preferring(self, forest: ResourceTree, roots: Iterable[ResourceUnit]) -> Ticket | None:
         """The oldest ticket that prefers one of these machines."""
         if not self._liked:
             return None

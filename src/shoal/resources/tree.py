@@ -417,7 +417,7 @@ class ResourceTree:
         for inside in list(unit.walk()):
             del self.units[inside.number]
         if unit is root:
-            self._fell(unit)
+            self._remove_machine(unit)
         else:
             self._shrink_memory(root, unit)
         for inside in list(unit.walk()):
@@ -431,7 +431,7 @@ class ResourceTree:
             inside = [each.number for each in unit.walk()]
             self.banks[root.number] = [bank for bank in self.banks[root.number] if bank.number not in inside]
 
-    def _fell(self, root: ResourceUnit) -> None:
+    def _remove_machine(self, root: ResourceUnit) -> None:
         """Removes a whole machine; its position is reused."""
         for kind, count in root.free.items():
             self.levels[kind].drop(root.bit, count)

@@ -1,4 +1,4 @@
-"""A broker under any sequence of events that a driver may send, with every invariant checked after each."""
+"""The scheduler under random sequences of driver events, with every invariant checked after each event."""
 
 from __future__ import annotations
 

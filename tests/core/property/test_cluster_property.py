@@ -1,4 +1,4 @@
-"""Parcels, tiers and the store in memory against models that are too simple to be wrong."""
+"""Transfers, two-level queues and the run store in memory against simple reference models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEEDS = st.integers(0, 2**32)
 
 @settings(deadline=None)
 @given(seed=SEEDS, loss=st.floats(0.0, 0.7), count=st.integers(1, 25))
-def test_over_a_wire_that_loses_doubles_and_mixes_each_parcel_is_taken_in_once(
+def test_over_a_wire_that_loses_doubles_and_mixes_each_transfer_is_taken_in_once(
     seed: int, loss: float, count: int
 ) -> None:
     random = Random(seed)
@@ -52,7 +52,7 @@ def test_over_a_wire_that_loses_doubles_and_mixes_each_parcel_is_taken_in_once(
 
 
 @given(times=st.lists(st.floats(0.0, 30.0), min_size=1, max_size=20))
-def test_a_parcel_is_never_silent_for_longer_than_the_longest_pause(times: list[float]) -> None:
+def test_a_transfer_is_never_silent_for_longer_than_the_longest_pause(times: list[float]) -> None:
     parcels = Transfers()
     parcels.wrap(0.0, 1, [ReadyTask(1)], 0)
     now = 0.0

@@ -1,4 +1,4 @@
-"""The dynamic flow against a model that keeps everything and searches it: same answers, and nothing left behind."""
+"""Dependencies of a growing graph against an exhaustive reference model: same results, and no state left behind."""
 
 from __future__ import annotations
 

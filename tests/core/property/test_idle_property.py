@@ -1,4 +1,4 @@
-"""A member that looks for work is always woken again, and asks everybody: whatever it hears, and whenever."""
+"""An idle peer scheduler always has an alarm set, and asks all peers, under random messages and times."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ HAPPENINGS = st.lists(
 
 @settings(deadline=None, max_examples=200)
 @given(seed=st.integers(0, 99), happenings=HAPPENINGS)
-def test_whatever_it_hears_an_idle_member_has_an_alarm_set(
+def test_whatever_it_hears_an_idle_peer_scheduler_has_an_alarm_set(
     seed: int, happenings: list[tuple[float, list[tuple[str, int, int]]]]
 ) -> None:
     driver = Driver(seed)
@@ -152,7 +152,7 @@ def expect_everybody_asked(driver: Driver) -> None:
 
 
 @given(size=st.integers(2, 60), seed=st.integers(0, 2**32), count=st.integers(1, 4), calls=st.integers(1, 40))
-def test_a_walk_asks_nobody_twice_before_it_has_asked_all(size: int, seed: int, count: int, calls: int) -> None:
+def test_a_walk_asks_no_peer_twice_before_it_has_asked_all(size: int, seed: int, count: int, calls: int) -> None:
     here = seed % size
     walk, roster = PeerOrder(here, Random(seed)), Roster(range(size))
     count = min(count, size - 1)

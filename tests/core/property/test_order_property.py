@@ -1,4 +1,4 @@
-"""Every order against its plain reference: any pushes, pops from any lanes, removals, and changes of what is known."""
+"""Every order against a reference: random pushes, pops from any lanes, removals, and changes of durations."""
 
 from __future__ import annotations
 

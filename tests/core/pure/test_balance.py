@@ -1,4 +1,4 @@
-"""Placement and balance in numbers: the corner cases of data-aware stealing, one by one."""
+"""Corner cases of data-aware placement and stealing."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_adaptive_threshold_is_bounded() -> None:
 def test_victim_not_thief_halves_its_patience() -> None:
     release = Release(8.0, 2)
     before = release.surplus(20, 1.0)
-    release.left_empty_handed()
+    release.thief_failed()
     assert release.patience == 4.0
     assert release.surplus(20, 1.0) > before
 
@@ -108,7 +108,7 @@ def test_patience_stays_within_bounds_and_returns_to_where_it_began() -> None:
         release.has_released()
     assert release.patience == 8.0 * Release.RANGE
     for _ in range(100):
-        release.left_empty_handed()
+        release.thief_failed()
     assert release.patience == 8.0 / Release.RANGE
     for at in range(2000):
         release.completed(float(at), 1)
@@ -138,7 +138,7 @@ def test_a_hot_spot_is_let_go_of_before_anything_is_known() -> None:
 def test_who_follows_data_whatever_it_costs_lets_go_of_nothing() -> None:
     release = Release(inf, 2)
     release.has_released()
-    release.left_empty_handed()
+    release.thief_failed()
     assert release.surplus(10**6, 100.0) == 0
 
 

@@ -1,4 +1,4 @@
-"""The broker, event by event: what it starts, accepts, repeats and gives up."""
+"""The scheduler, event by event: what it starts, accepts, repeats and gives up."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_second_or_late_word_about_an_attempt_changes_nothing() -> None:
     assert case.late(0, 2) == []
 
 
-def test_a_result_told_twice_in_one_batch_is_accepted_once() -> None:
+def test_a_result_reported_twice_in_one_batch_is_accepted_once() -> None:
     case = BrokerCase(node(cores=1))
     case.ready(0)
     twice = TaskResult(0, 1, AttemptOutcome.OK)
@@ -288,7 +288,7 @@ def test_calls_of_unknown_or_long_duration_are_started_one_by_one() -> None:
     assert case.end(0, duration=1.0) == [Accept(0, 1), Start((1,), (1,))]
 
 
-def test_lanes_may_be_added_while_the_broker_runs() -> None:
+def test_lanes_may_be_added_while_the_scheduler_runs() -> None:
     lane_of = [0]
     case = BrokerCase(node(cores=2), [lane()], lane_of)
     case.ready(0)
@@ -310,7 +310,7 @@ def test_every_state_can_be_left_and_every_move_is_used() -> None:
 
 
 @pytest.mark.parametrize("damage", ["queue", "state", "free", "bundle", "attempt", "rest", "idle"])
-def test_the_checker_finds_a_broker_that_contradicts_itself(damage: str) -> None:
+def test_the_checker_finds_an_inconsistent_scheduler(damage: str) -> None:
     case = BrokerCase(node(cores=1), [lane(retries=5)])
     case.ready(0, 1)
     broker = case.broker

@@ -1,4 +1,4 @@
-"""The broker with an adviser: sizes that are learned, and attempts that exceeded them."""
+"""The scheduler with an adviser: learned sizes, and attempts that exceeded them."""
 
 from __future__ import annotations
 

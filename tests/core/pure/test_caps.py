@@ -1,4 +1,4 @@
-"""Caps on how many tasks run together: beside the contract, never above it, and never a reason to end anything."""
+"""Caps on concurrent tasks: in addition to the contract, never above it, and never a reason to kill a task."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Guess:
         """All the same."""
 
 
-def test_cores_that_nobody_declared_do_not_limit_where_a_throttle_does_but_learned_memory_does() -> None:
+def test_cores_without_a_declaration_do_not_limit_where_a_throttle_does_but_learned_memory_does() -> None:
     made = Lane(Resources(()), adviser=Guess(), cap="a", elastic=True)
     case = BrokerCase(node(cores=2, memory="5M"), [made])
     case.tell(CapsChanged({"a": 100}))
@@ -154,7 +154,7 @@ def test_the_contract_keeps_its_caps_when_the_node_changes() -> None:
     assert contract.room(0) == 2 and contract.admits(0) == 8 and contract.places(0) == 2
 
 
-def test_a_task_that_the_throttle_holds_back_is_told_with_its_reason() -> None:
+def test_a_task_that_the_throttle_holds_back_is_explained_with_its_reason() -> None:
     case = BrokerCase(node(cores=8), [capped()])
     case.tell(CapsChanged({"a": 2}))
     case.ready(*range(5))

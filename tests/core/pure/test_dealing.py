@@ -1,4 +1,4 @@
-"""Where tasks go by labels, and how a first batch is dealt out: what members answer, and shares of many."""
+"""Distribution of tasks by labels and of the first batch over all nodes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_data_on_a_node_without_the_label_does_not_attract_a_task() -> None:
     assert sizes(answer) == {2: 1}
 
 
-def test_a_node_asks_nobody_for_what_it_has_not_the_label_for() -> None:
+def test_a_node_does_not_ask_for_what_it_has_not_the_label_for() -> None:
     idle = member()
     asked = [send.message for send in tell(idle, QueueNearlyEmpty(False)) if isinstance(send, Send)]
     assert asked
@@ -197,7 +197,7 @@ def test_a_preference_counts_even_when_little_is_left() -> None:
 # ---- dealing out ---------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_dealt_to_all_in_parcels_that_are_not_too_large() -> None:
+def test_a_batch_is_dealt_to_all_in_transfers_that_are_not_too_large() -> None:
     answer = tell(member(), TasksPlaced(tickets(ANY, 15_000), [], ALL))
     assert set(sizes(answer)) == {1, 2, 3}
     assert all(3_000 < count < 4_500 for count in sizes(answer).values())
@@ -220,7 +220,7 @@ def test_data_counts_before_the_deal() -> None:
     assert sizes(answer) == {2: 40}
 
 
-def test_dealt_tasks_may_be_taken_by_whoever_is_idle() -> None:
+def test_dealt_tasks_may_be_taken_by_idle_peers() -> None:
     there = member(here=1)
     tell(there, PeerMessageReceived(0, TaskTransfer(1, tickets(ANY, 11), 0, 0, 1, True)))
     given_away = parcels(tell(there, PeerMessageReceived(2, StealRequest(1))))

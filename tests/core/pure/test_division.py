@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from shoal.core.policies.placement import (
     LEAST_PER_NODE,
+    MOST_ADVERTISED,
     MOST_REMEMBERED,
-    MOST_TOLD,
     Gathering,
     divide,
     is_worth_dividing,
@@ -78,7 +78,7 @@ def test_only_enough_tasks_with_scattered_data_are_divided() -> None:
     assert not is_worth_dividing(scattered, 1)
 
 
-def test_sizes_that_nobody_knows_are_taken_to_be_like_those_made_here() -> None:
+def test_unknown_sizes_are_taken_to_be_like_those_made_here() -> None:
     gathering = Gathering(work_of([[0, 1, 2]], [0, 700, *[0] * (FILES - 2)]))
     assert gathering.weight(0) == 702
     gathering.made(5, 100)
@@ -120,4 +120,4 @@ def test_what_starts_here_is_near_and_the_oldest_is_forgotten_first() -> None:
         gathering.started(task)
     assert len(gathering.near) == MOST_REMEMBERED
     assert 0 not in gathering.near
-    assert gathering.told() == tuple(range(tasks - MOST_TOLD, tasks))
+    assert gathering.advertised() == tuple(range(tasks - MOST_ADVERTISED, tasks))

@@ -1,4 +1,4 @@
-"""Why a task that a broker has is not running: constructed situations with known answers, and what is said of them."""
+"""Explanations of tasks in a scheduler: constructed situations with known answers, and their sentences."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def said(answer: Answer, now: float = 0.0) -> str:
     )
 
 
-def test_a_task_the_broker_does_not_have_is_on_its_way() -> None:
+def test_a_task_the_scheduler_does_not_have_is_on_its_way() -> None:
     assert why(BrokerCase(node(cores=1)), 3).cause is WaitCause.ARRIVING
 
 
-def test_a_running_task_is_told_with_its_attempt() -> None:
+def test_a_running_task_is_explained_with_its_attempt() -> None:
     case = BrokerCase(node(cores=1))
     case.ready(0)
     answer = why(case, 0)
@@ -40,7 +40,7 @@ def test_a_running_task_is_told_with_its_attempt() -> None:
     assert said(answer) == "'t0' is running, attempt 1."
 
 
-def test_a_running_task_of_a_kind_that_is_known_is_told_with_its_end() -> None:
+def test_a_running_task_of_a_kind_that_is_known_is_explained_with_its_end() -> None:
     case = BrokerCase(node(cores=1))
     case.ready(0, 1)
     case.now = 4.0
@@ -51,7 +51,7 @@ def test_a_running_task_of_a_kind_that_is_known_is_told_with_its_end() -> None:
     assert said(answer, 5.0) == "'t1' has been running since 4 (1 s), attempt 1, and should end in about 3 s."
 
 
-def test_a_task_that_runs_for_longer_than_its_kind_is_told_so() -> None:
+def test_a_task_that_runs_for_longer_than_its_kind_is_explained() -> None:
     case = BrokerCase(node(cores=1))
     case.ready(0, 1)
     case.end(0, duration=1.0)
@@ -68,7 +68,7 @@ def test_a_cancelled_task_is_being_ended() -> None:
     assert said(answer) == "'t0' was cancelled and is being terminated."
 
 
-def test_a_resting_task_is_told_with_the_time_of_its_next_attempt() -> None:
+def test_a_resting_task_is_explained_with_the_time_of_its_next_attempt() -> None:
     case = BrokerCase(node(cores=1), [lane(retries=2)])
     case.ready(0)
     case.now = 10.0
@@ -79,7 +79,7 @@ def test_a_resting_task_is_told_with_the_time_of_its_next_attempt() -> None:
     assert said(answer, 10.0) == "'t0' waits for a retry: attempt 2 failed; the next attempt is due in 0.5 s."
 
 
-def test_a_task_that_waits_for_a_resource_is_told_what_is_free_and_who_holds_it() -> None:
+def test_a_task_that_waits_for_a_resource_shows_what_is_free_and_who_holds_it() -> None:
     case = BrokerCase(node(cores=8, memory="4G"), [lane(memory="3G", cores=1)])
     case.ready(0, 1)
     answer = why(case, 1)
@@ -140,7 +140,7 @@ def test_a_drain_is_the_reason_while_it_lasts() -> None:
     assert said(answer) == "'t0' is ready and will not start: the run is stopping."
 
 
-def test_a_drain_with_a_reason_is_told_with_it() -> None:
+def test_a_drain_with_a_reason_is_explained_with_it() -> None:
     answer = Answer(0, WaitCause.STOPPING, detail="the disk is full")
     assert said(answer) == "'t0' is ready and will not start: the disk is full."
 
@@ -153,7 +153,7 @@ def test_after_a_drain_it_is_the_resource_again() -> None:
     assert why(case, 1).cause is WaitCause.RESOURCES
 
 
-def test_a_task_kept_back_for_larger_ones_is_told_so() -> None:
+def test_a_task_kept_back_for_larger_ones_is_explained() -> None:
     case = BrokerCase(node(cores=2), [lane(), lane(cores=2)], [0, 0, 1] + [0] * 50, patience=2)
     case.ready(*range(20))
     while len(case.running) == 2:
@@ -181,7 +181,7 @@ def test_the_throttle_is_named_with_what_runs_under_it_and_its_reason() -> None:
     assert said(answer) == expected
 
 
-def test_a_throttle_without_a_reason_is_told_by_its_number() -> None:
+def test_a_throttle_without_a_reason_is_shown_by_its_number() -> None:
     case = capped(8, {"even": 2})
     case.ready(0, 2, 4)
     assert "at most 2 of them may run at the same time" in said(why(case, 4))
@@ -200,7 +200,7 @@ def test_a_throttle_that_was_lifted_is_no_reason() -> None:
     assert why(case, 2).cause is WaitCause.RUNNING
 
 
-def test_while_what_becomes_ready_is_being_found_out_it_is_told_so() -> None:
+def test_while_what_becomes_ready_is_being_found_out_it_is_explained() -> None:
     case = BrokerCase(node(cores=1))
     case.ready(0, 1)
     case.broker.awaiting_ready = True
@@ -313,7 +313,7 @@ def test_a_node_that_drains_is_no_matter_of_data() -> None:
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
 
-def test_what_waits_is_told_by_groups_the_largest_first() -> None:
+def test_what_waits_is_shown_by_groups_the_largest_first() -> None:
     case = capped(4, {"even": 1, "odd": None})
     case.ready(*range(20))
     case.end(1, outcome=AttemptOutcome.OK)
@@ -322,7 +322,7 @@ def test_what_waits_is_told_by_groups_the_largest_first() -> None:
     assert found == [(WaitCause.THROTTLE, 9), (WaitCause.RESOURCES, 6)]
 
 
-def test_those_that_rest_are_told_by_the_first_that_is_due() -> None:
+def test_those_that_rest_are_shown_by_the_first_that_is_due() -> None:
     case = BrokerCase(node(cores=2), [lane(retries=3)])
     case.ready(0, 1)
     case.end(0, outcome=AttemptOutcome.FAILED)

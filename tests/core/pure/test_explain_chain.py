@@ -1,4 +1,4 @@
-"""Why a task waits that needs others, and why a run is where it is: constructed situations with known answers."""
+"""Explanations of tasks that wait for dependencies, and of runs: constructed situations with known answers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def speech(graph: Graph, now: float) -> SentenceWriter:
     return SentenceWriter(name, lambda moment: f"{moment:g}", lambda seconds: f"{seconds:g} s", now)
 
 
-def test_a_task_that_needs_a_running_one_is_told_with_it() -> None:
+def test_a_task_that_needs_a_running_one_is_explained_with_it() -> None:
     play = Play("a:\nb: a")
     answer = play.why("b")
     assert (answer.cause, answer.unfinished, play.chain("b")) == (WaitCause.NEEDS, 1, ["a"])
@@ -107,14 +107,14 @@ def test_the_chain_goes_down_to_the_running_ancestor() -> None:
     )
 
 
-def test_a_long_chain_is_told_by_its_ends() -> None:
+def test_a_long_chain_is_shown_by_its_ends() -> None:
     play = Play("t0:\n" + "\n".join(f"t{at}: t{at - 1}" for at in range(1, 40)))
     assert len(play.why("t39").chain) == 39
     text = play.said("t39")
     assert "'t38', which waits for 't37', which waits for 't36', and so on over 34 more to 't1' and 't0'" in text
 
 
-def test_an_ancestor_that_waits_itself_is_told_with_its_own_reason() -> None:
+def test_an_ancestor_that_waits_itself_is_explained_with_its_own_reason() -> None:
     play = Play("a:\nb:\nc: b")
     assert play.chain("c") == ["b"]
     assert "'b' is queued and waits for cores: it asks for 1, and 0 of 1 are free; held by 'a' (1)" in play.said("c")
@@ -178,12 +178,12 @@ def test_what_needs_a_failed_task_cannot_run_any_more() -> None:
     assert play.said("b") == "'b' cannot run: it depends on 'a', which failed or was cancelled."
 
 
-def test_what_failed_is_told_with_its_message_if_that_is_known() -> None:
+def test_what_failed_is_explained_with_its_message_if_that_is_known() -> None:
     text = paragraph(Answer(0, WaitCause.FAILED, detail="exit status 3"), speech(graph_of("a:"), 0.0))
     assert text == "'a' failed: exit status 3."
 
 
-def test_what_is_over_is_told_so() -> None:
+def test_what_is_over_is_explained() -> None:
     play = Play("a:\nb:", cores=1)
     play.now = 1.0
     play.end("a")
@@ -212,7 +212,7 @@ def test_a_stopping_run_says_why_it_stops() -> None:
     assert play.said("b") == "'b' is ready and will not start: received SIGTERM."
 
 
-def test_a_task_that_the_broker_has_not_got_yet_is_on_its_way() -> None:
+def test_a_task_that_the_scheduler_has_not_got_yet_is_on_its_way() -> None:
     play = Play("a:\nb: a")
     play.broker.handle(0.0, TasksEnded([TaskResult(0, 1, AttemptOutcome.OK, 1.0)]))
     play.flow.complete([0])
@@ -223,7 +223,7 @@ def test_a_task_that_the_broker_has_not_got_yet_is_on_its_way() -> None:
 # ---- a whole run -----------------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_told_by_what_runs_and_what_waits() -> None:
+def test_a_run_is_shown_by_what_runs_and_what_waits() -> None:
     play = Play("a:\nb:\nc:\nd: a\ne: d", cores=1)
     whole = play.source.whole()
     assert (whole.running, whole.ready, whole.waiting) == (1, 2, 2)
@@ -233,7 +233,7 @@ def test_a_run_is_told_by_what_runs_and_what_waits() -> None:
     assert lines[2] == "  2 wait for unfinished dependencies"
 
 
-def test_why_nothing_runs_is_told_first() -> None:
+def test_why_nothing_runs_is_shown_first() -> None:
     play = Play("a:\nb: a", retries=2)
     play.end("a", AttemptOutcome.FAILED)
     play.end("a", AttemptOutcome.FAILED)
@@ -287,9 +287,7 @@ def asked(node: int, task: int) -> Answer | None:
         (1, {}, WaitCause.NO_NODE, ""),
     ],
 )
-def test_a_ready_task_is_told_by_whoever_has_it(
-    owner: int, nodes: dict[int, str], cause: WaitCause, where: str
-) -> None:
+def test_a_ready_task_is_explained_by_its_node(owner: int, nodes: dict[int, str], cause: WaitCause, where: str) -> None:
     answer = explain_placed(7, owner, nodes, asked)
     assert (answer.task, answer.cause, answer.node) == (7, cause, where)
 
@@ -320,7 +318,7 @@ def test_a_task_that_its_owner_has_not_got_is_on_its_way_to_it() -> None:
         (Answer(0, WaitCause.TURN), "is queued and waits for the scheduler's next decision"),
     ],
 )
-def test_trouble_of_a_cluster_is_told_in_words(answer: Answer, words: str) -> None:
+def test_trouble_of_a_cluster_is_explained_in_words(answer: Answer, words: str) -> None:
     assert words in paragraph(answer, speech(graph_of("a:"), 0.0))
 
 
@@ -373,7 +371,7 @@ def test_a_task_is_not_expected_before_what_it_needs_and_waits_far_back_in_the_q
     assert both.starts == pytest.approx(2.0 + 2.0 * 9)
 
 
-def test_nobody_knows_when_a_task_starts_that_needs_one_for_which_there_is_no_room() -> None:
+def test_the_start_is_unknown_of_a_task_that_needs_one_for_which_there_is_no_room() -> None:
     long, large = lane(), lane(cores=2)
     text = "slow:\nquick:\nlong:\nlarge:\nlast: long large"
     play = Play(text, cores=2, lanes=[lane(), long, large], lane_of=[0, 0, 1, 2, 0])

@@ -1,4 +1,4 @@
-"""When a task is said to start: only if it can, and at a time that agrees with what else is said of it."""
+"""Estimated starts of tasks: only if a task can start, and consistent with the rest of its explanation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STUCK = {
 
 
 @pytest.mark.parametrize("cause", STUCK)
-def test_no_start_is_promised_if_nobody_knows_when_the_ancestor_starts(cause: WaitCause) -> None:
+def test_no_start_is_promised_if_it_is_unknown_when_the_ancestor_starts(cause: WaitCause) -> None:
     answer = behind(STUCK[cause])
     assert answer.root is not None and answer.root.cause is cause
     assert answer.starts is None
@@ -124,7 +124,7 @@ def test_of_holders_whose_end_is_not_known_the_largest_is_named_first() -> None:
     assert short is not None and [holder.task for holder in short.holders] == [1, 0]
 
 
-def test_a_holder_that_is_late_is_told_so() -> None:
+def test_a_holder_that_is_late_is_explained() -> None:
     case = BrokerCase(node(cores=2))
     case.ready(0, 1, 2, 3)
     case.end(0, duration=10.0)

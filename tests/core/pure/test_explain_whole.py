@@ -1,4 +1,4 @@
-"""A whole run: every number is told of what it counts, and what is said of a group is true of all in it."""
+"""Explanations of whole runs: every number is labelled, and every statement about a group holds for all its tasks."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_of_a_bundle_one_runs() -> None:
     assert sum(groups.values()) == whole.ready
 
 
-def test_of_a_bundle_those_that_were_cancelled_are_told_apart() -> None:
+def test_of_a_bundle_those_that_were_cancelled_are_distinguished() -> None:
     case = BrokerCase(node(cores=1), [lane(bundled=True, cores=1)])
     case.broker.lanes[0].mean_duration = 0.004
     case.ready(*range(40))
@@ -86,7 +86,7 @@ def test_plural_forms() -> None:
         (3, 1, "  2 failed, 1 was cancelled; 3 cannot run because of that"),
     ],
 )
-def test_what_was_cancelled_is_told_apart_if_it_is_known(failed: int, cancelled: int | None, words: str) -> None:
+def test_what_was_cancelled_is_distinguished_if_it_is_known(failed: int, cancelled: int | None, words: str) -> None:
     told = lines(RunAnswer(failed=failed, cancelled=cancelled, doomed=3))
     assert told == ["Nothing is left to run: 0 tasks are done.", words]
 
@@ -94,7 +94,7 @@ def test_what_was_cancelled_is_told_apart_if_it_is_known(failed: int, cancelled:
 # ---- groups ----------------------------------------------------------------------------------------------------------
 
 
-def test_tasks_that_ask_for_different_amounts_are_told_apart() -> None:
+def test_tasks_that_ask_for_different_amounts_are_distinguished() -> None:
     case = BrokerCase(node(cores=2), [lane(cores=1), lane(cores=2)], [0, 0, 1] + [0] * 50)
     case.ready(0, 1)
     case.ready(*range(2, 20))
@@ -104,7 +104,7 @@ def test_tasks_that_ask_for_different_amounts_are_told_apart() -> None:
     assert told[2].startswith("  1 ('t2') waits for cores: it asks for 2, and 0 of 2 are free")
 
 
-def test_resources_and_categories_are_told_apart() -> None:
+def test_resources_and_categories_are_distinguished() -> None:
     def asks(resource: str) -> tuple[WaitCause, str, int]:
         return Answer(0, WaitCause.RESOURCES, shortage=Shortage(resource, 1, 0, 1)).kind()
 
@@ -116,7 +116,7 @@ def test_resources_and_categories_are_told_apart() -> None:
     assert Answer(0, WaitCause.TOO_LARGE, detail="x").kind() != Answer(0, WaitCause.TOO_LARGE, detail="y").kind()
 
 
-def test_the_throttle_is_told_with_how_many_run_and_how_many_may() -> None:
+def test_the_throttle_is_explained_with_how_many_run_and_how_many_may() -> None:
     case = BrokerCase(node(cores=8), [Lane(Resources.parse({"cores": 1}), cap="k")])
     case.ready(*range(6))
     case.tell(CapsChanged({"k": 3}))
@@ -130,7 +130,7 @@ def test_the_throttle_is_told_with_how_many_run_and_how_many_may() -> None:
 
 @pytest.mark.parametrize("cause", [cause for cause in WaitCause if not cause.is_over and cause is not WaitCause.NEEDS])
 @pytest.mark.parametrize("count", [1, 3])
-def test_every_group_can_be_told(cause: WaitCause, count: int) -> None:
+def test_every_group_can_be_shown(cause: WaitCause, count: int) -> None:
     example = Answer(7, cause, 1, node="ash", until=3.0 if cause is WaitCause.RETRY else None)
     example.shortage = Shortage("cores", 10_000, 0, 10_000) if cause in (WaitCause.RESOURCES, WaitCause.LABEL) else None
     example.cap = Cap("k", 1, 1) if cause is WaitCause.THROTTLE else None
@@ -140,7 +140,7 @@ def test_every_group_can_be_told(cause: WaitCause, count: int) -> None:
     assert not told[1].endswith("on ash")
 
 
-def test_a_group_that_nobody_has_a_name_for_is_told_without_one() -> None:
+def test_a_group_without_a_name_is_explained_without_one() -> None:
     whole = RunAnswer(ready=3, groups=[WaitingGroup(WaitCause.NO_NODE, 3, Answer(-1, WaitCause.NO_NODE))])
     assert lines(whole) == [
         "Nothing is running: the cluster has no node.",
@@ -168,7 +168,7 @@ def test_why_nothing_runs(cause: WaitCause, why: str) -> None:
 # ---- what is said of one ---------------------------------------------------------------------------------------------
 
 
-def test_what_nobody_declared_is_told_as_reckoned_with() -> None:
+def test_what_is_not_declared_is_shown_as_reckoned_with() -> None:
     short = Shortage("memory", 8_429_000_000, 1 << 30, 8 << 30, reckoned=True)
     told = paragraph(Answer(0, WaitCause.RESOURCES, shortage=short), PLAIN)
     assert told == (
@@ -195,7 +195,7 @@ def test_a_label_that_a_node_has_not_is_found_out() -> None:
     assert paragraph(answer, PLAIN) == f"'t3' is ready and cannot start: {why}."
 
 
-def test_a_broker_that_has_a_task_without_its_label_says_so() -> None:
+def test_a_scheduler_that_has_a_task_without_its_label_says_so() -> None:
     """A node whose labels have changed since."""
     request = requiring(Resources.parse({"cores": 1}), ("site=omega",))
     case = BrokerCase(requiring(node(cores=2), ("site=omega",)), [Lane(request)])
@@ -203,7 +203,7 @@ def test_a_broker_that_has_a_task_without_its_label_says_so() -> None:
     assert explain_held(case.broker, 1, 0.0).cause is WaitCause.LABEL
 
 
-def test_what_no_node_can_run_is_told_with_what_none_has() -> None:
+def test_what_no_node_can_run_is_explained_with_what_none_has() -> None:
     answer = explain_stranded(3, Resources.parse({"cores": 64}), [Resources.parse({"cores": 4})])
     assert (answer.cause, answer.detail) == (
         WaitCause.TOO_LARGE,
@@ -219,7 +219,7 @@ def test_the_first_of_a_queue_may_be_overtaken() -> None:
     assert "; it is the first of 2 in the queue, and others start before it only if they fit." in told
 
 
-def test_of_those_that_go_first_it_is_told_which_one_needs_the_room() -> None:
+def test_of_those_that_go_first_the_explanation_says_which_one_needs_the_room() -> None:
     """The one that waits for the GPU goes first as well, and a task of one core is not in its way."""
     lanes = [lane(cores=1), lane(gpus=1), lane(cores=2)]
     case = BrokerCase(node(cores=2, gpus=1), lanes, [0, 1, 1, 2, 0], patience=2)
@@ -253,7 +253,7 @@ def test_the_node_is_named_where_it_belongs() -> None:
     assert paragraph(Answer(0, WaitCause.ARRIVING, node="ash"), PLAIN) == "'t0' is ready and is being sent to ash."
 
 
-def test_a_cancelled_task_is_not_told_as_failed() -> None:
+def test_a_cancelled_task_is_not_shown_as_failed() -> None:
     assert paragraph(Answer(0, WaitCause.FAILED, cancelled=True, detail="cancelled"), PLAIN) == "'t0' was cancelled."
     doomed = Answer(1, WaitCause.DOOMED, chain=[0], links=1, root=Answer(0, WaitCause.FAILED, cancelled=True))
     assert paragraph(doomed, PLAIN) == "'t1' cannot run: it depends on 't0', which was cancelled."
@@ -307,7 +307,7 @@ def test_what_nodes_say_is_added_up() -> None:
     )
 
 
-def test_what_nobody_speaks_of_is_on_its_way() -> None:
+def test_what_no_node_reports_is_on_its_way() -> None:
     whole = asked({1: RunAnswer(running=2, groups=[waits(5)])})
     (_, rest) = whole.groups
     assert (rest.cause, rest.count) == (WaitCause.ARRIVING, 13)
@@ -341,7 +341,7 @@ def member() -> PeerScheduler:
     return PeerScheduler(0, broker, Roster(range(3)), PeerOptions("mdl"))
 
 
-def test_tasks_beside_their_data_are_told_apart_from_others_that_ask_for_the_same() -> None:
+def test_tasks_beside_their_data_are_distinguished_from_others_that_ask_for_the_same() -> None:
     one = member()
     one.handle(0.0, TasksPlaced([ReadyTask(0), ReadyTask(1), ReadyTask(2)]))
     one.handle(0.0, PeerMessageReceived(1, TaskTransfer(1, [ReadyTask(3)])))

@@ -1,4 +1,4 @@
-"""A file is known by one name, however it is written; what no file can be called is refused."""
+"""Normalization of file names, and rejection of unusable names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The throttle and its broker together, over a machine that is only reckoned: who runs, how many, and when."""
+"""The throttle controller and its scheduler on a modelled machine: which tasks run, how many, and when."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_tasks_that_are_over_in_no_time_are_left_alone() -> None:
     assert machine.most == 2 and not machine.governor.news() and len(machine.done) > 300
 
 
-def test_memory_that_tasks_were_seen_to_use_bounds_their_number_where_nobody_sizes_it() -> None:
+def test_memory_that_tasks_were_seen_to_use_bounds_their_number_where_it_is_not_sized() -> None:
     machine = Machine("adaptive", 2, {"a": 0.5})
     machine.broker.contract.resize(node(cores=2, memory="1G"))
     machine.bring("a", 3000)

@@ -1,4 +1,4 @@
-"""Labels of nodes: how they are written, what a node with one has, and what is said when nobody has it."""
+"""Labels of nodes: syntax, matching, and messages about missing labels."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_a_node_with_a_label_has_enough_of_it_for_any_number_of_tasks() -> None:
     assert not contract.fits(0), "the cores are in use"
 
 
-def test_what_is_required_can_be_told_from_amounts() -> None:
+def test_what_is_required_can_be_distinguished_from_amounts() -> None:
     request = requiring(TWO, ["site=a", "gpu=x"])
     assert required_labels(request) == ["gpu=x", "site=a"]
     assert without_labels(request) == TWO
     assert str(request) == "cores 2, the label gpu=x, the label site=a"
 
 
-def test_what_no_node_has_is_told_in_words_of_labels() -> None:
+def test_what_no_node_has_is_explained_in_words_of_labels() -> None:
     here, there = carrying(ONE, ["site=a"]), carrying(TWO, ["site=b"])
     assert unmet(requiring(ONE, ["site=a"]), [here, there]) is None
     assert unmet(requiring(ONE, ["gpu=x"]), [here, there]) == "no node of the cluster has the label gpu=x"

@@ -1,4 +1,4 @@
-"""A member among others: what it answers to events and messages, one behaviour at a time."""
+"""The peer scheduler: its reactions to events and messages, one behaviour at a time."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def started(commands: list[MemberCommand]) -> list[int]:
     return [task for command in commands if isinstance(command, Start) for task in command.tasks]
 
 
-def test_an_idle_member_asks_several_peers_at_once() -> None:
+def test_an_idle_peer_scheduler_asks_several_peers_at_once() -> None:
     asked = sent(tell(member(peers=20), TimePassed()))
     assert len({peer for peer, _ in asked}) == 4
     assert {type(message) for _, message in asked} == {LoadRequest}
@@ -168,7 +168,7 @@ def test_a_hot_spot_takes_more_than_it_can_run_soon_into_its_shared_queue() -> N
     assert len(hot.tiers.shared) + len(hot.tiers.local) == 199
 
 
-def test_a_member_with_more_than_it_can_start_wakes_those_that_left_empty_handed() -> None:
+def test_a_peer_scheduler_with_more_than_it_can_start_wakes_thieves_that_got_nothing() -> None:
     victim = member()
     tell(victim, PeerMessageReceived(2, StealRequest(1)))
     assert (2, WorkAvailableEvent(9)) in sent(place(victim, range(10)))
@@ -188,7 +188,7 @@ def test_when_little_is_left_data_does_not_decide() -> None:
     assert started(commands) == [7]
 
 
-def test_a_parcel_is_repeated_until_it_is_acknowledged() -> None:
+def test_a_transfer_is_repeated_until_it_is_acknowledged() -> None:
     victim = member()
     place(victim, range(4))
     first = parcels(tell(victim, PeerMessageReceived(1, StealRequest(1))))[0]
@@ -197,7 +197,7 @@ def test_a_parcel_is_repeated_until_it_is_acknowledged() -> None:
     assert not parcels(tell(victim, TimePassed(), 60.0))
 
 
-def test_a_parcel_that_comes_twice_is_taken_in_once_and_acknowledged_twice() -> None:
+def test_a_transfer_that_comes_twice_is_taken_in_once_and_acknowledged_twice() -> None:
     thief = member(here=2)
     parcel = TaskTransfer(1, [ReadyTask(7)], 0, 1)
     assert started(tell(thief, PeerMessageReceived(0, parcel))) == [7]
@@ -213,7 +213,7 @@ def test_what_a_peer_says_that_is_gone_does_not_count() -> None:
     assert not tell(thief, PeerMessageReceived(0, TaskTransfer(1, [ReadyTask(7)], 0, 1)))
 
 
-def test_parcels_to_a_peer_that_is_gone_are_forgotten() -> None:
+def test_transfers_to_a_peer_that_is_gone_are_forgotten() -> None:
     victim = member()
     place(victim, range(4))
     tell(victim, PeerMessageReceived(1, StealRequest(1)))
@@ -227,7 +227,7 @@ def test_a_cancelled_task_that_is_under_way_ends_when_it_arrives() -> None:
     assert started(tell(thief, PeerMessageReceived(0, TaskTransfer(1, [ReadyTask(7), ReadyTask(8)], 0, 1)))) == [8]
 
 
-def test_cancelled_tasks_are_not_remembered_for_ever() -> None:
+def test_cancelled_tasks_are_not_remembered_forever() -> None:
     thief = member(here=2)
     for first in range(0, 5 * MOST_UNWANTED, 1000):
         tell(thief, CancelRequested(list(range(first, first + 1000))))
@@ -348,7 +348,7 @@ def test_a_thief_whose_answers_come_late_asks_for_tasks_all_the_same(delay: floa
     pytest.fail("it was never asked for tasks")
 
 
-def test_a_member_whose_tasks_are_too_large_for_its_free_cores_asks_for_others() -> None:
+def test_a_peer_scheduler_whose_tasks_are_too_large_for_its_free_cores_asks_for_others() -> None:
     thief = member(4, peers=2)
     place(thief, range(1))
     place(thief, range(WIDE, WIDE + 1))  # one core is busy: it waits, and three cores are idle

@@ -1,4 +1,4 @@
-"""What a member does with a task whose inputs do not fit on the disk of its node."""
+"""The peer scheduler with tasks whose inputs do not fit on the disk of the node."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_task_that_only_waits_for_others_to_end_is_tried_again_and_not_charged
     assert not one.broker.failures
 
 
-def test_a_task_fails_when_no_node_has_room_and_it_is_told_what_the_largest_has() -> None:
+def test_a_task_fails_when_no_node_has_room_and_names_what_the_largest_has() -> None:
     one = member({0: 30, 1: 20, 2: 45})
     tell(one, TasksPlaced([ReadyTask(0)]))
     assert kinds(no_room(one, 1, 30), GiveUp) == [GiveUp(0, 1, AttemptOutcome.NO_ROOM, Cramped(NEED, (0,), 45))]

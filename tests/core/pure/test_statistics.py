@@ -26,7 +26,7 @@ def napping(cores: float) -> Profile:
         ([(0.0, 7.0, 2.0), (5.0, 10.0, 2.0)], True, 0.05),
     ],
 )
-def test_cores_are_held_by_whoever_runs_until_more_run_than_there_are(
+def test_cores_are_held_by_running_tasks_until_more_run_than_there_are(
     spans: list[tuple[float, float, float]], may_oversubscribe: bool, utilisation: float
 ) -> None:
     totals = Statistics(2, 0, 100.0, 2.0)

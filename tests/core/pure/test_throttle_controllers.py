@@ -227,7 +227,7 @@ RESOURCES = st.sampled_from([CPU, DISK, NETWORK, None])
 
 
 @given(st.lists(st.tuples(RESOURCES, st.integers(1, 40), st.booleans()), min_size=1, max_size=6), st.integers(1, 20))
-def test_nobody_waits_for_ever(described: list[tuple[str | None, int, bool]], patience: int) -> None:
+def test_no_category_waits_forever(described: list[tuple[str | None, int, bool]], patience: int) -> None:
     turns = Turns(patience)
     claims = [claim(f"c{at}", name, level, full=full) for at, (name, level, full) in enumerate(described)]
     longest = (patience + 1) * len(claims)
@@ -240,7 +240,7 @@ def test_nobody_waits_for_ever(described: list[tuple[str | None, int, bool]], pa
 
 
 @given(st.lists(st.tuples(RESOURCES, st.integers(1, 40)), min_size=1, max_size=6))
-def test_of_all_that_have_work_somebody_always_runs(described: list[tuple[str | None, int]]) -> None:
+def test_of_all_that_have_work_one_always_runs(described: list[tuple[str | None, int]]) -> None:
     turns = Turns(3)
     claims = [claim(f"c{at}", name, level) for at, (name, level) in enumerate(described)]
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""The throttle as a driver sees it: what it is told, when it decides, what it answers."""
+"""The throttle from the driver's side: its inputs, when it decides, and its verdicts."""
 
 from __future__ import annotations
 

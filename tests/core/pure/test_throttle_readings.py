@@ -1,4 +1,4 @@
-"""What a node senses, made into control periods: modes, means, errors, and what does not count."""
+"""Aggregation of node samples into control periods: modes, means, errors, and ignored samples."""
 
 from __future__ import annotations
 

@@ -285,7 +285,7 @@ def test_a_window_opens_again_however_its_task_ends() -> None:
     assert flow.tokens(window) == [0] and flow.next() is None and flow.is_finished
 
 
-def test_a_command_is_written_from_its_ports_and_gives_the_token_it_is_told_to() -> None:
+def test_a_command_is_written_from_its_ports_and_gives_the_token_it_is_given() -> None:
     net = Net("n")
     names, images = net.place("names", ["a", "b"]), net.place("images")
     net.task(name="convert", item=take(names), command="convert {item}.ppm {item}.png", gives="{item}.png", put=images)

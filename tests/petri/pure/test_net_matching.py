@@ -1,4 +1,4 @@
-"""Which tokens a transition gets: keys, guards over one and several places, and how often guards are asked."""
+"""Matching of tokens: keys, guards over one and several places, and how often guards are evaluated."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_listing_walks_over_a_dead_stretch_once() -> None:
     assert listing.head == 999
 
 
-def test_a_port_that_nobody_serves_does_not_remember_tokens_that_are_gone() -> None:
+def test_a_port_without_a_server_does_not_remember_tokens_that_are_gone() -> None:
     net = Net("n", keep_open=True)
     a, never = net.place("a"), net.place("never")
     net.step(name="eat", x=take(a))(lambda x: None)

@@ -1,4 +1,4 @@
-"""What a net does with users' objects that misbehave, and the one sentence for options that cannot be meant."""
+"""Nets with misbehaving user objects, and error messages for invalid options."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_meant_is_one_sentence(declare: Callable[[], object], sen
         ("enviroment", "environ"),
     ],
 )
-def test_a_resource_that_nobody_has_may_be_an_option_written_wrong(word: str, option: str) -> None:
+def test_an_unknown_resource_may_be_an_option_written_wrong(word: str, option: str) -> None:
     assert f"{word}= is not an option" in meant([word]) and f"did you mean {option}" in meant([word])
 
 

@@ -1,4 +1,4 @@
-"""The steward under random histories, and the bound on how long anybody waits."""
+"""The resource manager under random histories, and the bound on waiting times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDE = [require("node", nodes=2), require("socket", nodes=3), require("core", co
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32))
-def test_no_history_breaks_an_invariant_or_leaves_somebody_waiting(seed: int) -> None:
+def test_no_history_breaks_an_invariant_or_leaves_a_ticket_waiting(seed: int) -> None:
     ManagerHistory(seed).play()
 
 
@@ -78,7 +78,7 @@ def test_a_wide_request_is_served_under_an_endless_stream_of_narrow_ones(
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 12), st.sampled_from(WIDE))
-def test_where_each_release_serves_somebody_a_wide_request_waits_only_for_patience_and_its_holders(
+def test_where_each_release_serves_a_ticket_a_wide_request_waits_only_for_patience_and_its_holders(
     seed: int, patience: int, wide: Requirement
 ) -> None:
     stream = Stream(patience, [require("core")], random.Random(seed))

@@ -1,4 +1,4 @@
-"""The document's schedulers over simulated workers: who runs where, what waits, and what happens to what is lost."""
+"""The GSPC schedulers over simulated workers: placement, waiting, and lost resources."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_result_that_makes_others_superfluous_ends_them_before_their_machines_
     assert not steward.held and flow.is_finished
 
 
-def test_two_schedulers_share_one_steward() -> None:
+def test_two_schedulers_share_one_resource_manager() -> None:
     steward = ResourceManager([machine("a", cores=1)])
     one, other = (look_ahead(NetFlow(net_of(1), 1), steward, run) for run in ("one", "other"))
     (began,) = one.handle(LookEvent())

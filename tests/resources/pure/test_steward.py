@@ -1,4 +1,4 @@
-"""The steward: what is granted, what waits, what is refused, and what becomes of things that go away."""
+"""The resource manager: grants, waiting tickets, refusals, and removed resources."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_units_anywhere_may_be_on_several_machines_but_are_on_few() -> None:
     assert len(case.steward.grant(case.hold(require("core", count=4, nodes=ANYWHERE)).number).nodes()) == 1
 
 
-def test_the_first_choice_that_is_free_is_selected_and_told() -> None:
+def test_the_first_choice_that_is_free_is_selected_and_reported() -> None:
     case = Case(machine("n", cores=4, gpus=1))
     wanted = require("gpu", {"core": 2})
     choices = [case.steward.grant(case.hold(wanted).number).places[0].choice for _ in range(3)]
@@ -215,7 +215,7 @@ def test_what_is_kept_for_one_does_not_stop_others_elsewhere() -> None:
     assert case.release(some_of_c) == [wide.number]
 
 
-def test_whoever_is_served_elsewhere_leaves_what_was_kept_to_the_others_at_once() -> None:
+def test_a_ticket_served_elsewhere_leaves_what_was_kept_to_the_others_at_once() -> None:
     case = Case(machine("a", cores=4), machine("b", cores=4), patience=1)
     some_of_b, rest_of_b = (case.hold(require("core", count=count, only=["b"])) for count in (3, 1))
     on_a = require("core", only=["a"])
@@ -273,7 +273,7 @@ def test_a_machine_that_is_removed_is_lost_to_those_who_hold_something_of_it() -
     assert case.steward.forest.top.free["core"] == 2
 
 
-def test_a_core_that_is_removed_is_lost_to_whoever_holds_the_node() -> None:
+def test_a_core_that_is_removed_is_lost_to_the_holder_of_the_node() -> None:
     case = Case(machine("a", cores=2, memory=10))
     node = case.hold(require("node", memory=5))
     assert case.steward.remove("a/socket0/core1") == [TicketLost(node.number, "run", ("a/socket0/core1",))]
@@ -308,7 +308,7 @@ def test_a_run_that_departs_leaves_nothing_behind() -> None:
     assert case.steward.depart("r") == [TicketEnded(waiting.number, "r"), TicketGranted(other.number, "s")]
 
 
-def test_cancelling_whoever_has_a_fence_gives_the_others_what_was_kept() -> None:
+def test_cancelling_the_ticket_with_a_reservation_gives_the_others_what_was_kept() -> None:
     case = Case(machine("a", cores=2), patience=0)
     first, second = case.hold(CORE), case.hold(CORE)
     wide, narrow = case.wait(require("socket")), case.wait(CORE)
@@ -319,7 +319,7 @@ def test_cancelling_whoever_has_a_fence_gives_the_others_what_was_kept() -> None
 
 
 @pytest.mark.parametrize("act", ["release", "cancel", "grant"])
-def test_a_ticket_that_is_over_or_never_was_is_told_in_a_sentence(act: str) -> None:
+def test_a_ticket_that_is_over_or_never_was_is_reported_in_a_sentence(act: str) -> None:
     case = Case(machine("a", cores=1))
     ticket = case.hold(CORE)
     case.release(ticket)
@@ -350,7 +350,7 @@ def test_a_machine_needs_a_name_that_is_no_label_and_no_path(name: str) -> None:
         ResourceManager([machine(name)])
 
 
-def test_removing_what_is_not_there_is_told_and_changes_nothing() -> None:
+def test_removing_what_is_not_there_is_reported_and_changes_nothing() -> None:
     case = Case(machine("a"))
     with pytest.raises(InputError, match="there is no resource 'b' to remove"):
         case.steward.remove("a", "b")
@@ -371,14 +371,14 @@ def test_removing_what_is_not_there_is_told_and_changes_nothing() -> None:
         (("core",), {"prefer": [None]}, "prefer=None is neither a resource"),
     ],
 )
-def test_a_requirement_that_makes_no_sense_is_told_in_a_sentence(
+def test_a_requirement_that_makes_no_sense_is_reported_in_a_sentence(
     choices: tuple[str, ...], options: dict[str, int], words: str
 ) -> None:
     with pytest.raises(InputError, match=words.replace("(", r"\(")):
         require(*choices, **options)  # type: ignore[arg-type]  # what is wrong is the point
 
 
-def test_a_request_for_nothing_is_told() -> None:
+def test_an_empty_request_is_rejected() -> None:
     assert "is empty" in Case(machine("a")).why_refused()
 
 

@@ -1,4 +1,4 @@
-"""Machines from a description, and what is said of a wrong one."""
+"""Machine descriptions, and error messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_description_says_how_many_machines_there_are_and_what_each_has() -> N
         ("node = 3\n", 1, "no machine is described"),
     ],
 )
-def test_a_wrong_description_is_told_with_its_line(text: str, line: int | None, words: str) -> None:
+def test_a_wrong_description_is_explained_with_its_line(text: str, line: int | None, words: str) -> None:
     with pytest.raises(InputError) as told:
         read_description(text, "machines.toml")
     assert words in told.value.message

@@ -46,11 +46,11 @@ def forget_the_timer(self: PeerScheduler, now: float, event: Any, commands: list
 
 def take_no_late_answer(self: StealRounds, now: float, peer: int, told: LoadReply, commands: list[Any]) -> None:
     """As it was: a peer whose answers come late is asked what it has, again and again, and never for it."""
-    if told.round == self._round and self._asked:
-        self._asked -= 1
+    if told.round == self._round and self._outstanding:
+        self._outstanding -= 1
         if told.load:
             self._answers.append((told.load, peer))
-        if not self._asked:
+        if not self._outstanding:
             self.next_victim(now, commands)
     elif told.load:
         self.promising = peer
@@ -71,7 +71,7 @@ def ask_only_the_first(
 
 DEFECTS: dict[str, tuple[type, str, Callable[..., None], str, int]] = {
     "timer": (PeerScheduler, "_on_time", forget_the_timer, "wakes at inf", 2),
-    "late answers": (StealRounds, "load_told", take_no_late_answer, "has been idle", 0),
+    "late answers": (StealRounds, "on_load_reply", take_no_late_answer, "has been idle", 0),
     "roster": (PeerScheduler, "_on_peers", keep_the_roster, "has been idle", 1),
     "gives up": (StealRounds, "next_victim", ask_only_the_first, "has been idle", 1),
 }

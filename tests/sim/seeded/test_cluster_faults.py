@@ -188,7 +188,7 @@ def test_the_oracle_detects_a_task_on_two_nodes() -> None:
 
 
 def test_the_oracle_detects_a_node_that_keeps_a_task_too_large_for_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PeerScheduler, "_leave_for_room", lambda self, result, commands: None)
+    monkeypatch.setattr(PeerScheduler, "_move_for_room", lambda self, result, commands: None)
     with pytest.raises(ClusterSeedFailedError, match=r"makes no progress|does not end"):
         for seed in range(2, 400, 4):  # those whose disks are small
             run_cluster_seed(seed)

@@ -33,12 +33,12 @@ def is_overdue(end: float | None, now: float) -> bool:
     return end is not None and end < now - SLACK
 
 
-def queued_in_order(broker: Scheduler, until: int | None = None) -> list[int] | None:
+def queued_in_order(scheduler: Scheduler, until: int | None = None) -> list[int] | None:
     """The queued tasks in the order in which they would start, up to `until`; None if there are too many."""
-    size = len(broker.queue)
-    if size > MOST_FORESEEN or size * len(list(broker.queue.lanes())) > MOST_LOOKS:
+    size = len(scheduler.queue)
+    if size > MOST_FORESEEN or size * len(list(scheduler.queue.lanes())) > MOST_LOOKS:
         return None
-    queue: OrderQueue = deepcopy(broker.queue, {id(broker.columns): broker.columns})
+    queue: OrderQueue = deepcopy(scheduler.queue, {id(scheduler.columns): scheduler.columns})
     found: list[int] = []
     while len(queue) and (not found or found[-1] != until):
         first = queue.pop(list(queue.lanes()))
@@ -48,30 +48,32 @@ def queued_in_order(broker: Scheduler, until: int | None = None) -> list[int] | 
     return found
 
 
-def expected_end(broker: Scheduler, bundle: LaneBundle, now: float, since: float | None, most: int = 0) -> float | None:
+def expected_end(
+    scheduler: Scheduler, bundle: LaneBundle, now: float, since: float | None, most: int = 0
+) -> float | None:
     """When the tasks of a bundle, or its first `most`, should end; None if no task of their lane has ended yet.
 
     The result is in the past if they take longer than the mean.
     """
-    mean = broker.lanes[bundle.lane].mean_duration
+    mean = scheduler.lanes[bundle.lane].mean_duration
     if mean is None:
         return None
     return (now if since is None else since) + mean * (most or bundle.left)
 
 
-def expected_starts(broker: Scheduler, tasks: list[int], now: float, since: Mapping[int, float]) -> dict[int, float]:
+def expected_starts(scheduler: Scheduler, tasks: list[int], now: float, since: Mapping[int, float]) -> dict[int, float]:
     """When queued tasks are expected to start, one after another. Omits tasks that cannot start in the current
     situation, and tasks behind one of unknown duration."""
     found: dict[int, float] = {}
-    contract, lane_of = broker.contract, broker.columns.lane
+    contract, lane_of = scheduler.contract, scheduler.columns.lane
     releases: list[tuple[float, int, list[tuple[int, int]]]] = []
-    for number, (one, bundle) in enumerate(bundles(broker).items()):
-        end = expected_end(broker, bundle, now, since.get(one))
+    for number, (one, bundle) in enumerate(bundles(scheduler).items()):
+        end = expected_end(scheduler, bundle, now, since.get(one))
         if end is None:
             return found
         if not is_overdue(end, now):
             releases.append((max(end, now), number, bundle.taken))
-    number = len(broker.running)
+    number = len(scheduler.running)
     heapify(releases)
     free, moment = list(contract.free), now
     for other in tasks:
@@ -83,7 +85,7 @@ def expected_starts(broker: Scheduler, tasks: list[int], now: float, since: Mapp
             for at, amount in taken:
                 free[at] += amount
         found[other] = moment
-        mean = broker.lanes[lane_of[other]].mean_duration
+        mean = scheduler.lanes[lane_of[other]].mean_duration
         if mean is None:
             return found
         for at, amount in needs:
@@ -93,19 +95,19 @@ def expected_starts(broker: Scheduler, tasks: list[int], now: float, since: Mapp
     return found
 
 
-def bundles(broker: Scheduler) -> dict[int, LaneBundle]:
+def bundles(scheduler: Scheduler) -> dict[int, LaneBundle]:
     """The running bundles by their first task, which is the one that runs."""
     found: dict[int, tuple[int, LaneBundle]] = {}
-    for task, bundle in broker.running.items():
+    for task, bundle in scheduler.running.items():
         found.setdefault(id(bundle), (task, bundle))
     return dict(found.values())
 
 
-def before_in_bundle(broker: Scheduler, task: int) -> list[int]:
+def before_in_bundle(scheduler: Scheduler, task: int) -> list[int]:
     """The tasks of the same bundle that run before this one."""
     found = []
-    bundle = broker.running[task]
-    for other, its in broker.running.items():
+    bundle = scheduler.running[task]
+    for other, its in scheduler.running.items():
         if other == task:
             break
         if its is bundle:

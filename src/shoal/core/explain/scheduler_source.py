@@ -37,7 +37,7 @@ _NO_REASONS: Mapping[str, str] = {}
 
 
 def explain_held(
-    broker: Scheduler,
+    scheduler: Scheduler,
     task: int,
     now: float,
     *,
@@ -49,38 +49,40 @@ def explain_held(
 
     `foresees`: estimate the start of the task, too. That examines all tasks ahead of it in the queue.
     """
-    state = broker.state.get(task, TaskState.ABSENT)
-    answer = Answer(task, WaitCause.TURN, broker.attempt.get(task, 0))
+    state = scheduler.state.get(task, TaskState.ABSENT)
+    answer = Answer(task, WaitCause.TURN, scheduler.attempt.get(task, 0))
     match state:
         case TaskState.ABSENT:
             answer.cause = WaitCause.ARRIVING
         case TaskState.RUNNING | TaskState.ENDING:
-            _explain_running(broker, answer, now, since)
-        case TaskState.RESTING if broker.draining:
+            _explain_running(scheduler, answer, now, since)
+        case TaskState.RESTING if scheduler.draining:
             answer.cause = WaitCause.STOPPING
         case TaskState.RESTING:
             answer.cause = WaitCause.RETRY
-            if task in broker.cramped:
-                answer.detail = f"its input files, {show_bytes(broker.cramped[task].need)}, do not fit on the node now"
-            answer.until = min(when for when, other in broker.resting if other == task)
+            if task in scheduler.cramped:
+                answer.detail = (
+                    f"its input files, {show_bytes(scheduler.cramped[task].need)}, do not fit on the node now"
+                )
+            answer.until = min(when for when, other in scheduler.resting if other == task)
             answer.starts = max(now, answer.until)
         case TaskState.QUEUED:
-            _explain_queued(broker, answer, now, since, reasons)
+            _explain_queued(scheduler, answer, now, since, reasons)
             if foresees and answer.cause is not WaitCause.STOPPING:
-                order = queued_in_order(broker, task)
+                order = queued_in_order(scheduler, task)
                 if order and order[-1] == task:
                     answer.ahead = len(order) - 1
-                    answer.starts = expected_starts(broker, order, now, since).get(task)
+                    answer.starts = expected_starts(scheduler, order, now, since).get(task)
     return answer
 
 
-def _explain_running(broker: Scheduler, answer: Answer, now: float, since: Mapping[int, float]) -> None:
+def _explain_running(scheduler: Scheduler, answer: Answer, now: float, since: Mapping[int, float]) -> None:
     """In a bundle the first task is the one that runs."""
-    task, bundle = answer.task, broker.running[answer.task]
-    before = before_in_bundle(broker, task)
+    task, bundle = answer.task, scheduler.running[answer.task]
+    before = before_in_bundle(scheduler, task)
     begun = since.get(before[0] if before else task)
-    end = expected_end(broker, bundle, now, begun, len(before) or 1)
-    if broker.state[task] is TaskState.ENDING:
+    end = expected_end(scheduler, bundle, now, begun, len(before) or 1)
+    if scheduler.state[task] is TaskState.ENDING:
         answer.cause, answer.since = WaitCause.ENDING, begun
     elif before:
         answer.cause = WaitCause.BUNDLED
@@ -91,55 +93,55 @@ def _explain_running(broker: Scheduler, answer: Answer, now: float, since: Mappi
 
 
 def _explain_queued(
-    broker: Scheduler, answer: Answer, now: float, since: Mapping[int, float], reasons: Mapping[str, str]
+    scheduler: Scheduler, answer: Answer, now: float, since: Mapping[int, float], reasons: Mapping[str, str]
 ) -> None:
-    answer.queued = len(broker.queue)
-    contract, lane = broker.contract, broker.columns.lane[answer.task]
+    answer.queued = len(scheduler.queue)
+    contract, lane = scheduler.contract, scheduler.columns.lane[answer.task]
     cap = contract.cap_of(lane)
-    if broker.draining:
+    if scheduler.draining:
         answer.cause = WaitCause.STOPPING
-    elif broker.awaiting_ready:
+    elif scheduler.awaiting_ready:
         answer.cause = WaitCause.TURN
     elif cap is not None and contract.is_held_back(lane):
-        name = broker.lanes[lane].cap
+        name = scheduler.lanes[lane].cap
         answer.cause = WaitCause.THROTTLE
         answer.cap = Cap(name, cap[0], cap[0] - cap[1], reasons.get(name, ""))
     elif not contract.fits(lane):
-        answer.shortage = _shortage(broker, lane, now, since)
+        answer.shortage = _shortage(scheduler, lane, now, since)
         answer.cause = WaitCause.LABEL if is_label(answer.shortage.resource) else WaitCause.RESOURCES
     else:
-        larger = _larger(broker, lane)
+        larger = _larger(scheduler, lane)
         if larger is not None:
             answer.cause = WaitCause.LARGER_FIRST
-            answer.larger = str(broker.lanes[larger].request())
-            lane_of = broker.columns.lane
-            answer.first = next((each for each in broker.queue.waiting() if lane_of[each] == larger), None)
+            answer.larger = str(scheduler.lanes[larger].request())
+            lane_of = scheduler.columns.lane
+            answer.first = next((each for each in scheduler.queue.waiting() if lane_of[each] == larger), None)
 
 
-def _shortage(broker: Scheduler, lane: int, now: float, since: Mapping[int, float]) -> Shortage:
+def _shortage(scheduler: Scheduler, lane: int, now: float, since: Mapping[int, float]) -> Shortage:
     """The resource with the smallest ratio of free to requested, and the tasks that hold it."""
-    contract = broker.contract
+    contract = scheduler.contract
     lacking = [(at, amount) for at, amount in contract.needs[lane] if contract.free[at] < amount]
     at, asked = max(lacking, key=lambda pair: (pair[1] - contract.free[pair[0]]) / pair[1])
     holders = []
-    for task, bundle in bundles(broker).items():
+    for task, bundle in bundles(scheduler).items():
         amount = dict(bundle.taken).get(at, 0)
         if amount:
             begun = since.get(task)
-            end = expected_end(broker, bundle, now, begun)
+            end = expected_end(scheduler, bundle, now, begun)
             holders.append(ResourceHolder(task, amount, begun, end, overdue=is_overdue(end, now)))
     holders.sort(key=lambda each: (each.until is None, each.overdue, each.until or 0.0, -each.amount, each.task))
     name, free = contract.names[at], max(0, contract.free[at])
-    reckoned = name in SIZED and bool(broker.lanes[lane].sizes[SIZED.index(name)])
+    reckoned = name in SIZED and bool(scheduler.lanes[lane].sizes[SIZED.index(name)])
     return Shortage(name, asked, free, contract.total[at], holders[:MOST_HOLDERS], len(holders), reckoned)
 
 
-def _larger(broker: Scheduler, lane: int) -> int | None:
+def _larger(scheduler: Scheduler, lane: int) -> int | None:
     """The lane for which free resources are reserved; None if there is none."""
-    if broker.lanes[lane].passed_over >= broker.patience:
+    if scheduler.lanes[lane].passed_over >= scheduler.patience:
         return None
-    for other in broker.queue.lanes():
-        if broker.lanes[other].passed_over >= broker.patience and not broker.contract.leaves_room(lane, other):
+    for other in scheduler.queue.lanes():
+        if scheduler.lanes[other].passed_over >= scheduler.patience and not scheduler.contract.leaves_room(lane, other):
             return other
     return None
 
@@ -152,25 +154,25 @@ def among_others(member: PeerScheduler, answer: Answer) -> Answer:
 
 
 def groups_of(
-    broker: Scheduler, explain: Callable[[int], Answer], apart: Callable[[int], Hashable] = lambda task: None
+    scheduler: Scheduler, explain: Callable[[int], Answer], apart: Callable[[int], Hashable] = lambda task: None
 ) -> list[WaitingGroup]:
     """The tasks that a scheduler has and does not run, grouped by what they wait for, the largest group first.
 
     One queued task represents its lane, or the tasks of its lane with the same value of `apart`.
     """
-    lane_of = broker.columns.lane
+    lane_of = scheduler.columns.lane
     alike: dict[tuple[int, Hashable], list[int]] = {}
-    for task in broker.queue.waiting():
+    for task in scheduler.queue.waiting():
         alike.setdefault((lane_of[task], apart(task)), []).append(task)
     found: dict[Kind, WaitingGroup] = {}
-    under_way = bundles(broker)
-    later = [task for task in broker.running if task not in under_way]
-    bundled = [task for task in later if broker.state[task] is TaskState.RUNNING]
-    ending = [task for task in later if broker.state[task] is not TaskState.RUNNING]
-    resting = [task for task, state in broker.state.items() if state is TaskState.RESTING]
+    under_way = bundles(scheduler)
+    later = [task for task in scheduler.running if task not in under_way]
+    bundled = [task for task in later if scheduler.state[task] is TaskState.RUNNING]
+    ending = [task for task in later if scheduler.state[task] is not TaskState.RUNNING]
+    resting = [task for task, state in scheduler.state.items() if state is TaskState.RESTING]
     if resting:
         still = set(resting)
-        _, first = min(entry for entry in broker.resting if entry[1] in still)
+        _, first = min(entry for entry in scheduler.resting if entry[1] in still)
         resting = [first, *(task for task in resting if task != first)]
     for tasks in (*alike.values(), bundled, ending, resting):
         if tasks:
@@ -200,7 +202,7 @@ class SingleNodeSource:
         self,
         graph: Graph,
         statuses: Sequence[int],
-        broker: Scheduler,
+        scheduler: Scheduler,
         now: float,
         unbegun: Mapping[int, int] | None = None,
         driver: DriverFacts | None = None,
@@ -208,7 +210,7 @@ class SingleNodeSource:
         """`unbegun`: by task, the number of attempts that were handed back before they began."""
         driver = driver or DriverFacts()
         self.now = now
-        self._graph, self._statuses, self._broker = graph, statuses, broker
+        self._graph, self._statuses, self._scheduler = graph, statuses, scheduler
         self._unbegun, self._since, self._reasons = unbegun or {}, driver.since or {}, driver.reasons or {}
         self._order, self._stopping = driver.order, driver.stopping
         self._turns: dict[int, float] | None = None
@@ -220,7 +222,9 @@ class SingleNodeSource:
         return self._graph.predecessors_of(task)
 
     def held(self, task: int, *, foresees: bool = True) -> Answer:
-        answer = explain_held(self._broker, task, self.now, since=self._since, reasons=self._reasons, foresees=foresees)
+        answer = explain_held(
+            self._scheduler, task, self.now, since=self._since, reasons=self._reasons, foresees=foresees
+        )
         answer.attempt -= self._unbegun.get(task, 0)
         answer.order = self._order if answer.cause is WaitCause.RESOURCES else ""
         if answer.cause is WaitCause.STOPPING:
@@ -230,28 +234,28 @@ class SingleNodeSource:
     def seconds(self, task: int) -> float | None:
         if self._graph.actions[task] is None:
             return 0.0
-        return self._broker.lanes[self._broker.columns.lane[task]].mean_duration
+        return self._scheduler.lanes[self._scheduler.columns.lane[task]].mean_duration
 
     def running_since(self, task: int) -> float | None:
-        return self._since.get(task, self.now) if task in self._broker.running else None
+        return self._since.get(task, self.now) if task in self._scheduler.running else None
 
     def may_start(self, task: int) -> float | None:
         """From its position in the queue; the whole queue is simulated once."""
-        if self._broker.state.get(task) not in (TaskState.QUEUED, TaskState.RESTING):
+        if self._scheduler.state.get(task) not in (TaskState.QUEUED, TaskState.RESTING):
             return self.now
         if self._turns is None:
             self._turns = self._all_turns()
         return self._turns.get(task)
 
     def _all_turns(self) -> dict[int, float]:
-        broker, now = self._broker, self.now
-        order = queued_in_order(broker)
+        scheduler, now = self._scheduler, self.now
+        order = queued_in_order(scheduler)
         if order is None:  # too many to simulate: an estimate that is too early is better than none
-            found = dict.fromkeys(broker.queue.waiting(), now)
+            found = dict.fromkeys(scheduler.queue.waiting(), now)
         else:
-            found = expected_starts(broker, order, now, self._since)
-        for when, task in broker.resting:
-            if broker.state.get(task) is TaskState.RESTING:
+            found = expected_starts(scheduler, order, now, self._since)
+        for when, task in scheduler.resting:
+            if scheduler.state.get(task) is TaskState.RESTING:
                 found[task] = max(now, min(when, found.get(task, when)))
         return found
 
@@ -259,25 +263,25 @@ class SingleNodeSource:
         """From the number of such tasks that the node can hold, even if fewer run at the moment."""
         if self._graph.actions[task] is None:
             return 0.0
-        contract, lane = self._broker.contract, self._broker.columns.lane[task]
+        contract, lane = self._scheduler.contract, self._scheduler.columns.lane[task]
         places = contract.places(lane)
         if places >= UNLIMITED:  # a throttle has not measured its limit yet
             places = contract.whole_cores()
         if places < 1:
-            return 1.0 if task in self._broker.running else None
+            return 1.0 if task in self._scheduler.running else None
         return 1 / places
 
     @property
     def stopping(self) -> str | None:
-        return self._stopping if self._broker.draining else None
+        return self._stopping if self._scheduler.draining else None
 
     def whole(self) -> RunAnswer:
         """Why the run is in its state."""
-        broker, counts = self._broker, [0] * len(TaskStatus)
+        scheduler, counts = self._scheduler, [0] * len(TaskStatus)
         for status, action in zip(self._statuses, self._graph.actions, strict=True):
             if action is not None:
                 counts[status] += 1
-        running = len(bundles(broker))  # one task of each bundle runs
+        running = len(bundles(scheduler))  # one task of each bundle runs
         answer = RunAnswer(
             running=running,
             ready=counts[TaskStatus.READY] - running,
@@ -285,7 +289,7 @@ class SingleNodeSource:
             done=counts[TaskStatus.DONE],
             failed=counts[TaskStatus.FAILED],
             doomed=counts[TaskStatus.DOOMED],
-            groups=groups_of(broker, lambda task: self.held(task, foresees=False)),
+            groups=groups_of(scheduler, lambda task: self.held(task, foresees=False)),
         )
         arriving = answer.ready - sum(group.count for group in answer.groups)
         if arriving > 0:
@@ -294,7 +298,7 @@ class SingleNodeSource:
 
     def _arriving(self, count: int) -> WaitingGroup:
         """Ready tasks that the scheduler has not received yet."""
-        held = self._broker.state
+        held = self._scheduler.state
         for task, status in enumerate(self._statuses):
             if status == TaskStatus.READY and task not in held:
                 return WaitingGroup(WaitCause.ARRIVING, count, Answer(task, WaitCause.ARRIVING))

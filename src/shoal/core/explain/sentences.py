@@ -71,7 +71,7 @@ def clause(answer: Answer, speech: SentenceWriter) -> str:
         case WaitCause.STOPPING if answer.attempt:
             return f"is ready{where} after attempt {answer.attempt} and {waits(answer, speech)}"
         case WaitCause.RETRY:
-            text = f"waits{where} for a retry: attempt {answer.attempt} failed{_said(answer)}"
+            text = f"waits{where} for a retry: attempt {answer.attempt} failed{_detail(answer)}"
             return text if answer.until is None else f"{text}; the next attempt is due in {_left(answer.until, speech)}"
         case WaitCause.TOO_LARGE | WaitCause.LABEL | WaitCause.ARRIVING:
             return f"is ready and {waits(answer, speech)}"
@@ -108,16 +108,16 @@ def waits(answer: Answer, speech: SentenceWriter, example: str = "") -> str:
         case WaitCause.NODE_SILENT:
             node = f"{answer.node}, which" if answer.node else "a node that"
             lost = "another node gets it when that one is declared lost"
-            return f"is on {node} does not answer, and may be running there; {lost}{_said(answer)}"
+            return f"is on {node} does not answer, and may be running there; {lost}{_detail(answer)}"
         case WaitCause.ARRIVING if answer.node:
-            return f"is being sent to {answer.node}{_said(answer)}"
+            return f"is being sent to {answer.node}{_detail(answer)}"
         case WaitCause.RECORDING:
             return f"has run{where}; its result is being recorded"
         case WaitCause.ENDING:
             return f"was cancelled and is being terminated{where}"
         case WaitCause.BUNDLED:
             return f"is bundled with other short tasks{where} and runs after them"
-    return _FIXED[answer.cause] + _said(answer)
+    return _FIXED[answer.cause] + _detail(answer)
 
 
 _FIXED = {
@@ -133,7 +133,7 @@ _FIXED = {
 }
 
 
-def _said(answer: Answer) -> str:
+def _detail(answer: Answer) -> str:
     return f" ({answer.detail})" if answer.detail else ""
 
 

@@ -42,12 +42,14 @@ def explain_in_member(
     foresees: bool = True,
 ) -> Answer:
     """Explains a task that a node has; `is_coming`: whether its input files are being fetched."""
-    broker = member.broker
+    scheduler = member.broker
     if is_coming(task):
-        return Answer(task, WaitCause.FETCHING, broker.attempt.get(task, 0))
-    if task not in broker.state:
+        return Answer(task, WaitCause.FETCHING, scheduler.attempt.get(task, 0))
+    if task not in scheduler.state:
         return Answer(task, WaitCause.RECORDING)
-    return among_others(member, explain_held(broker, task, now, since=since, reasons=reasons or {}, foresees=foresees))
+    return among_others(
+        member, explain_held(scheduler, task, now, since=since, reasons=reasons or {}, foresees=foresees)
+    )
 
 
 def explain_stranded(task: int, request: Resources, nodes: Iterable[Resources]) -> Answer:
@@ -67,10 +69,10 @@ def whole_member(
     member: PeerScheduler, explain_one: Callable[[int], Answer], is_coming: Callable[[int], bool] = lambda task: False
 ) -> RunAnswer:
     """Explains the tasks that run and wait on a node."""
-    broker = member.broker
-    under_way = bundles(broker)
+    scheduler = member.broker
+    under_way = bundles(scheduler)
     fetching = [task for task in under_way if is_coming(task)]
-    groups = groups_of(broker, explain_one, lambda task: (task in member.tiers.local, is_coming(task)))
+    groups = groups_of(scheduler, explain_one, lambda task: (task in member.tiers.local, is_coming(task)))
     if fetching:
         groups.append(WaitingGroup(WaitCause.FETCHING, len(fetching), explain_one(fetching[0])))
     return RunAnswer(running=len(under_way) - len(fetching), groups=groups)
@@ -112,28 +114,32 @@ class ClusterSource(FunctionSource):
 
 
 def whole_cluster(
-    books: RunAnswer, nodes: Mapping[int, str], ask: Callable[[int], RunAnswer | None], first: str = ""
+    recorded: RunAnswer, nodes: Mapping[int, str], ask: Callable[[int], RunAnswer | None], first: str = ""
 ) -> RunAnswer:
-    """Why a run is in its state. `books` counts running tasks as ready; `ask(node)` is None if the node has no task.
+    """Why a run is in its state. `recorded` counts running tasks as ready; `ask(node)` is None if the node has no task.
 
     `first`: name of another run that is served before this one. Groups of the same kind are added up, and a task of one
     node represents them.
     """
     whole = RunAnswer(
-        ready=books.ready, waiting=books.waiting, done=books.done, failed=books.failed, doomed=books.doomed
+        ready=recorded.ready,
+        waiting=recorded.waiting,
+        done=recorded.done,
+        failed=recorded.failed,
+        doomed=recorded.doomed,
     )
     groups: dict[Kind, WaitingGroup] = {}
     silent: list[str] = []
     for node in list(nodes)[:MOST_ASKED]:
         try:
-            said = ask(node) or RunAnswer()
+            report = ask(node) or RunAnswer()
         except SilentError:
             silent.append(nodes[node])
             whole.notes.append(f"node {nodes[node]} does not answer: its running tasks are not known")
             continue
-        whole.running += said.running
-        whole.notes += said.notes
-        for group in said.groups:
+        whole.running += report.running
+        whole.notes += report.notes
+        for group in report.groups:
             group.example.node = nodes[node]
             found = groups.setdefault(group.example.kind(), WaitingGroup(group.cause, 0, group.example))
             found.count += group.count

@@ -272,7 +272,7 @@ class Ranked(LaneQueue):
             heappop(self.ranks)
         return -self.ranks[0]
 
-    def _plenty(self) -> bool:
+    def _can_fill_cores(self) -> bool:
         """Whether N_r > N_c: tasks of the highest rank alone can fill the cores."""
         return self.per_rank[self._highest()] > self.cores
 
@@ -311,7 +311,7 @@ class LifoHrf(Ranked):
     rank."""
 
     def pop(self, lanes: Sequence[int]) -> int:
-        if self._plenty():
+        if self._can_fill_cores():
             task = self._newest([self.stacks.get(lane) for lane in lanes])
         else:
             task = self._of_highest_rank(lanes)
@@ -356,7 +356,7 @@ class RankOverlap(Ranked):
         self.finished[rank] = (count + 1, total + max(duration, 1e-6))
 
     def pop(self, lanes: Sequence[int]) -> int:
-        task = self._mixed(lanes) if self._plenty() else self._of_highest_rank(lanes)
+        task = self._mixed(lanes) if self._can_fill_cores() else self._of_highest_rank(lanes)
         assert task is not None, "pop of lanes without tasks"
         self._leave(task)
         return task

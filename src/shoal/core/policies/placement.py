@@ -228,7 +228,7 @@ class _Batch:
 
 
 MOST_REMEMBERED = 4096
-MOST_TOLD = 256
+MOST_ADVERTISED = 256
 """Maximum number of files in a steal request: the latest ones."""
 
 
@@ -276,9 +276,9 @@ class Gathering:
         while len(near) > MOST_REMEMBERED:
             del near[next(iter(near))]
 
-    def told(self) -> tuple[int, ...]:
+    def advertised(self) -> tuple[int, ...]:
         """Files to list in a steal request."""
-        return tuple(self.near)[-MOST_TOLD:]
+        return tuple(self.near)[-MOST_ADVERTISED:]
 
     def choose(self, tasks: Iterable[int], near: Collection[int], count: int) -> list[int]:
         """Up to `count` of the tasks, those first that miss the fewest bytes where the files in `near` are."""
@@ -292,11 +292,11 @@ class Gathering:
             found.append(task)
             if len(found) == count:
                 return found
-        found += _Growth(missing, self.size).tasks(count - len(found))
+        found += _GreedySelection(missing, self.size).tasks(count - len(found))
         return found
 
 
-class _Growth:
+class _GreedySelection:
     """Greedy selection: repeatedly adds the file that completes the inputs of the most tasks per byte."""
 
     def __init__(self, missing: dict[int, set[int]], size: Callable[[int], int]) -> None:

@@ -107,7 +107,7 @@ class Release:
     def has_released(self) -> None:
         self.patience = min(self.patience * 2, self.first * self.RANGE)
 
-    def left_empty_handed(self) -> None:
+    def thief_failed(self) -> None:
         """Records that a thief got nothing although tasks wait here."""
         self.patience = max(self.patience / 2, self.first / self.RANGE)
 

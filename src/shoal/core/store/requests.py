@@ -279,7 +279,7 @@ def carry_out(store: MemoryStore, operation: str, given: Sequence[int], entries:
 
 def _complete(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
     accepted, placeable = store.complete(given[0], list(zip(given[1::2], given[2::2], strict=True)), entries)
-    return [len(accepted), *accepted, *_told(placeable)]
+    return [len(accepted), *accepted, *_encode(placeable)]
 
 
 def _complete_made(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
@@ -290,7 +290,7 @@ def _complete_made(store: MemoryStore, given: Sequence[int], entries: Sequence[b
     for result, file, size, about in zip(rest[0::3], rest[1::3], rest[2::3], entries[count:], strict=True):
         made[result].append((file, size, about))
     accepted, placeable = store.complete(node, ended, entries[:count], made)
-    return [len(accepted), *accepted, *_told(placeable)]
+    return [len(accepted), *accepted, *_encode(placeable)]
 
 
 def _give_up(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
@@ -314,17 +314,17 @@ def _owned(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -
 
 
 def _unowned(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
-    return _told(store.unowned(given[0]))
+    return _encode(store.unowned(given[0]))
 
 
 def _moved(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
     giver, node, number, *tasks = given
-    return _told(store.moved([ReadyTask(task) for task in tasks], giver, node, number))
+    return _encode(store.moved([ReadyTask(task) for task in tasks], giver, node, number))
 
 
 def _claim(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
     tickets = [ReadyTask(task, attempt) for task, attempt in zip(given[1::2], given[2::2], strict=True)]
-    return _told(store.claim(given[0], tickets))
+    return _encode(store.claim(given[0], tickets))
 
 
 def _hand_back(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
@@ -333,12 +333,12 @@ def _hand_back(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes
 
 
 def _missing(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
-    return _told(store.missing(ReadyTask(given[0], given[1]), given[2]))
+    return _encode(store.missing(ReadyTask(given[0], given[1]), given[2]))
 
 
 def _lose(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes]) -> list[int]:
     placeable, promised = store.lose(given[0], given[1])
-    answer = _told(placeable)
+    answer = _encode(placeable)
     for owner, tickets in promised.items():
         for ticket in tickets:
             answer += (owner, ticket.task, ticket.attempt)
@@ -355,7 +355,7 @@ def _dropped(store: MemoryStore, given: Sequence[int], entries: Sequence[bytes])
     return []
 
 
-def _told(placeable: ReadyBatch) -> list[int]:
+def _encode(placeable: ReadyBatch) -> list[int]:
     """Number of ready tasks, then task and attempt of each and, where files are tracked, the locations of its
     inputs."""
     answer = [len(placeable.tickets)]

@@ -145,10 +145,10 @@ class Sketch:
             self._resolve(exhausted)
             self._count(peak, seconds)
             return False
-        since = self._watch(self._rank(peak))
+        since = self._detect_change(self._rank(peak))
         self._latest.append((peak, seconds))
         if since:
-            self._fade(since)
+            self._discount_old_tasks(since)
         else:
             self._count(peak, seconds)
         return since > 0
@@ -162,10 +162,10 @@ class Sketch:
         if before is not None:
             self._resolve(before)
             return False
-        since = self._watch((1 + self._share_within(size)) / 2)
+        since = self._detect_change((1 + self._share_within(size)) / 2)
         self._latest.append(None)
         if since:
-            self._fade(since)
+            self._discount_old_tasks(since)
         return since > 0
 
     def learned(self) -> Learned:
@@ -207,7 +207,7 @@ class Sketch:
         at = bisect_right(self.marks, size)
         return self.ranks[at - 1] if at else 0.0
 
-    def _watch(self, rank: float) -> int:
+    def _detect_change(self, rank: float) -> int:
         """Updates the change detection (two one-sided cumulative sums); returns the age of a detected change in tasks,
         or 0."""
         if not self.ranks:
@@ -220,7 +220,7 @@ class Sketch:
             return self._since_rise
         return self._since_fall if self._falling >= ALARM else 0
 
-    def _fade(self, recent: int) -> None:
+    def _discount_old_tasks(self, recent: int) -> None:
         """Reduces the weight of everything but the latest tasks."""
         self.changes += 1
         self.marks, self.ranks = (), ()

@@ -66,7 +66,7 @@ class CategoryTrack:
             return told if self._admitted is None else self._admitted
         return min(told, self._admitted)
 
-    def mind_the_contract(self, turnout: Turnout) -> None:
+    def check_contract(self, turnout: Turnout) -> None:
         """Detects that fewer tasks run than allowed although others wait; tests it again after some time."""
         self._believed -= 1
         if self._believed <= 0:
@@ -323,14 +323,18 @@ class AdaptiveController:
         clear = False
         for category, turnout in period.turnout.items():
             track = self.tracks[category]
-            track.mind_the_contract(turnout)
+            track.check_contract(turnout)
             track.climber.since += 1
             if not turnout.held or turnout.target != track.climber.level:
                 continue
             track.collect(turnout)
             clear |= track.climber.state is ControllerState.PROFILING
             effect = self._effect(category, track, period, category == mover)
-            if effect is not None and (category == mover or category not in unknown) and not self._is_pressed(period):
+            if (
+                effect is not None
+                and (category == mover or category not in unknown)
+                and not self._has_memory_pressure(period)
+            ):
                 clear |= self._advance(category, track, effect, period)
         if clear:
             self._add_row(period)
@@ -417,7 +421,7 @@ class AdaptiveController:
         known = [name for name, use in profile.use.items() if use > max(FLOOR, KNOWN * profile.error[name])]
         return any(period.use[name].mode > OWN for name in (CPU, *known))
 
-    def _is_pressed(self, period: Period) -> bool:
+    def _has_memory_pressure(self, period: Period) -> bool:
         return period.memory_pressure > PRESSED
 
     def _contended(self, period: Period) -> list[str]:

@@ -256,7 +256,7 @@ class Climber:
             error = math.hypot(mean.error, before.error) / added
             if gain < ENOUGH_GAIN and not self._still_grows(mean, before):
                 self.tried = self.level
-                self._come_to_rest(mean, before)
+                self._stop_growing(mean, before)
                 return
             latest = self._seen[-1]
             self.undisturbed = mean.value + 2 * latest.error >= self.level and gain + min(error, 0.15) >= FULL_GAIN
@@ -277,17 +277,17 @@ class Climber:
         self._bends = self._bends or before.share < SHORT
         return True
 
-    def _come_to_rest(self, mean: ThroughputModel, before: ThroughputModel) -> None:
+    def _stop_growing(self, mean: ThroughputModel, before: ThroughputModel) -> None:
         """Ends growth: holds the best level, or slightly beyond the knee if there is a clear one."""
         if not self._bends:
-            self._look_back(max(mean, before, key=lambda each: each.value))
+            self._measure_fewer(max(mean, before, key=lambda each: each.value))
             return
         top = max(value for value, _ in self._levels.values())
         level = min(level for level, (value, _) in self._levels.items() if value >= AS_GOOD * top)
         self.state, self._rises, self._earned = ControllerState.HOLDING, 0, level
         self._go(self._bounded(level))
 
-    def _look_back(self, best: ThroughputModel) -> None:
+    def _measure_fewer(self, best: ThroughputModel) -> None:
         """Measures fewer tasks once after the knee is passed, to see how fast an undisturbed task really is.
 
         Other runs may have been active while the level was growing, so that seemingly undisturbed tasks were not.
@@ -328,7 +328,7 @@ class Climber:
             return
         mean = self.mean()
         self._levels[self.level] = (mean.value, self._steps)
-        if self._fell_behind(mean):
+        if self._is_thrashing(mean):
             return
         wanted = mean.value + room(mean.value)
         if self.unchallenged or self._bends:
@@ -373,7 +373,7 @@ class Climber:
             self._settle(mean.value)
         return True
 
-    def _fell_behind(self, mean: ThroughputModel) -> bool:
+    def _is_thrashing(self, mean: ThroughputModel) -> bool:
         """Goes back if fewer tasks had clearly more throughput (thrashing)."""
         for level, (value, step) in sorted(self._levels.items(), key=lambda pair: (-pair[1][0], pair[0])):
             fresh = step >= self._steps - WINDOW
