@@ -33,7 +33,7 @@ from shoal.cluster.memory_access import ClusterMemory
 from shoal.cluster.messaging.access import read
 from shoal.data.memory.client import Attached
 from shoal.data.memory.handle import Allocation
-from shoal.data.memory.segments import DOOR, folders_of
+from shoal.data.memory.segments import SOCKET_NAME, folders_of
 from shoal.resources.memory_layout import bytes_held, ranked
 
 SHOAL = [sys.executable, "-m", "shoal"]
@@ -56,7 +56,7 @@ class Lab:
             if time.monotonic() > deadline:
                 raise SystemExit("the agents did not come")
             time.sleep(0.1)
-        doors = [os.path.join(folder, DOOR) for folder in folders_of(read(access).cluster)]
+        doors = [os.path.join(folder, SOCKET_NAME) for folder in folders_of(read(access).cluster)]
         self.tasks = {task.number: task for task in (Attached(socket_path, "bench") for socket_path in doors)}
         self.names = {number: place.name for number, place in self.session.nodes.items()}
 

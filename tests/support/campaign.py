@@ -19,7 +19,7 @@ from support.redis_servers import RedisServer
 
 LAYERS, WIDTH = 20, 100
 LOST = "the cluster no longer has this run: its store was started without its data"
-AWAY = ("nobody answers", "this agent does not keep clients' files")
+AWAY = ("no reply from", "this agent does not keep clients' files")
 """What a client says that needs a head while there is none."""
 HEADLESS_SECONDS = 5.0
 PARTITION_SECONDS = 10.0

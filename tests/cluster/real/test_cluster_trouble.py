@@ -104,7 +104,7 @@ def test_an_access_file_that_others_can_read_is_not_used(cluster: LocalCluster) 
     path = cluster.folder / "open.json"
     write(make_access("lab"), str(path))
     path.chmod(0o644)
-    assert "others can read" in sentence(cluster.shoal("cluster", "status", str(path), expect=2))
+    assert "other users can read" in sentence(cluster.shoal("cluster", "status", str(path), expect=2))
 
 
 def test_a_file_that_is_no_access_file_is_rejected(cluster: LocalCluster) -> None:

@@ -210,7 +210,7 @@ def test_a_name_is_free_again_when_its_run_is_forgotten(opened: OpenedDirectory)
     directory = opened()
     directory.submit("r", b"first")
     directory.submit("s", b"")
-    with pytest.raises(InputError, match="already has a run 'r'"):
+    with pytest.raises(InputError, match="has a run 'r' already"):
         directory.submit("r", b"second")
     directory.forget("r")
     directory.submit("r", b"third")

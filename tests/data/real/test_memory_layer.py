@@ -703,5 +703,5 @@ def test_an_agent_that_ends_leaves_nothing(tmp_path: Path) -> None:
         brief.await_nodes(1)
         identity = cluster_of(brief)
         folders = Path(shared_memory())
-        wait_until(lambda: any(folders.glob(f"{PREFIX}{identity}-*/socket_path")), "the agent's folder is there")
+        wait_until(lambda: any(folders.glob(f"{PREFIX}{identity}-*/door")), "the agent's folder is there")
     wait_until(lambda: not any(folders.glob(f"{PREFIX}{identity}-*")), "and goes with it")

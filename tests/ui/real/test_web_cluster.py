@@ -282,8 +282,8 @@ def test_the_page_of_a_cluster_is_for_those_who_have_the_token_and_says_when_nob
             status, words = refused(f"{address}api/v1/run")
             assert status == 404 and b"this server shows a cluster" in words
             cluster.shoal("cluster", "stop", NAME)
-            wait_until(lambda: not parts_of(address, "cluster")["cluster"]["live"], "the page says that nobody answers")
-            assert "nobody answers" in parts_of(address, "cluster")["troubles"][0]
+            wait_until(lambda: not parts_of(address, "cluster")["cluster"]["live"], "the page names the problem")
+            assert "no reply from" in parts_of(address, "cluster")["troubles"][0]
 
 
 @pytest.mark.parametrize(
