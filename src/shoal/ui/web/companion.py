@@ -119,10 +119,6 @@ def main() -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
 """Parameters of `mallopt`, from malloc.h."""
 _LARGE = 1 << 20
@@ -156,3 +152,7 @@ def _mallopt(name: int, value: int) -> None:
     found = getattr(ctypes.CDLL(None), "mallopt", None)
     if found is not None:
         found(name, value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
