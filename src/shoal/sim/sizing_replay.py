@@ -19,8 +19,9 @@ from typing import Protocol
 import msgspec
 
 from shoal.core.policies.sizing.sizer import SIZER_MODES, Sizer, best_chain
-from shoal.core.policies.sizing.work_queue import BUCKETING_MODES, MODES, AttemptSummary, BucketState, WorkQueueCategory
+from shoal.core.policies.sizing.work_queue import MODES, AttemptSummary, WorkQueueCategory
 from shoal.errors import InputError
+from shoal.sim.bucketing import BUCKETING_MODES, BucketState
 
 MOST_PASSED = 30
 """Maximum number of retries that do not fit and are skipped in search of one that does."""

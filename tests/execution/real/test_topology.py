@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import InputError
-from shoal.execution.processes.orders import Seats, environment_of, without
+from shoal.execution.processes.orders import without
 from shoal.execution.processes.pinning import cpus_in, number_list, number_text, pin, pinned
+from shoal.execution.processes.seats import Seats, environment_of
 from shoal.execution.processes.topology import described_machines, this_machine
 from shoal.resources.machine import MachinePart
 from shoal.resources.manager import ResourceManager

@@ -28,7 +28,7 @@ from shoal.ledger.views.tables import category_rows, holdings, node_rows
 from shoal.ledger.views.timeline import shown_categories, timeline
 from shoal.ledger.views.waits import TaskWaits
 from shoal.ledger.workspace import Workspace
-from shoal.sim.predictions import replay
+from shoal.sim.what_if import replay
 from shoal.ui.report.data import run_data
 from shoal.ui.top.tables import table_of
 from shoal.ui.web.run_page import slow_parts

@@ -7,7 +7,7 @@ import pytest
 from shoal.ledger.records import CategoriesDeclared, NodeLeft, NodeSeen, Record
 from shoal.ledger.views.run import RunView
 from shoal.ledger.views.waits import TaskWaits
-from shoal.sim.predictions import simulate
+from shoal.sim.what_if import simulate
 from shoal.ui.report.data import run_data
 from support.views import BEGAN, GIB, diamond, ended, linked, over, planned, started, view_of
 

@@ -6,7 +6,7 @@ import codecs
 
 import pytest
 
-from shoal.ui.cli.screen import print_anything
+from shoal.ui.cli.streams import print_anything
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shoal.errors import InputError
 from shoal.sim.cluster.result import SimulationResult
 from shoal.sim.forecast import Prediction, advise
-from shoal.ui.cli.plan import draw, node_counts
 from shoal.ui.cli.predictions import policies_of, rate_of, recommend, seconds_of, show_makespan, speed_of
+from shoal.ui.cli.scaling import draw, node_counts
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -13,7 +13,7 @@ from shoal.ledger.records import CategoriesDeclared, TasksLinked, TaskStarted, T
 from shoal.ledger.views.run import RunView
 from shoal.ledger.views.timeline import shown_categories, timeline
 from shoal.ledger.views.waits import TaskWaits, critical_path
-from shoal.sim.predictions import BOUND, SCHEDULE, Replayed, Supposition, replay
+from shoal.sim.what_if import BOUND, SCHEDULE, Replayed, Supposition, replay
 from shoal.ui.report.data import run_data, short
 from shoal.ui.report.page import embedded, page
 from support.views import BEGAN, GIB, diamond, ended, linked, over, planned, started, view_of

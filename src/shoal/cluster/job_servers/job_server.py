@@ -44,7 +44,7 @@ from shoal.execution.calls.pickling import CallError, dumps_by_value
 from shoal.execution.executor.executor import ConfiguredExecutor, Executor
 from shoal.execution.executor.options import CallOptionValues
 from shoal.execution.nets.task_calls import TimedResult, run_command
-from shoal.execution.processes.orders import environment_of
+from shoal.execution.processes.seats import environment_of
 from shoal.petri import NetFlow
 from shoal.petri.records import Task
 from shoal.petri.transition import told

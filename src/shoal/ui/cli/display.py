@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 import time
@@ -26,7 +25,7 @@ from shoal.execution.session import RunDriver, Session
 from shoal.ledger.statistics import CategoryTotals, PlannedChain, RunPace, Statistics
 from shoal.ledger.views.failures import Causes
 from shoal.ledger.views.pace import CategoryPace, Progress
-from shoal.ui.cli.plan import count_up_to_date
+from shoal.ui.cli.plan_text import count_up_to_date
 from shoal.ui.cli.screen import Screen
 from shoal.ui.cli.text import cells, cut, joined, last_words, padded, printable, printable_lines, table
 
@@ -235,6 +234,8 @@ class JsonDisplay(QuietDisplay):
         self._flush()
 
     def _emit(self, event: str, **fields: Any) -> None:
+        import json
+
         self._pending.append(json.dumps({"event": event, **fields}))  # escapes names that are not UTF-8, too
 
     def _flush(self) -> None:

@@ -14,7 +14,7 @@ from importlib import import_module
 from shoal import __version__
 from shoal.errors import InputError, ShoalError
 from shoal.ui.cli.parser import CommandParser, close_match
-from shoal.ui.cli.screen import open_closed_streams, print_anything
+from shoal.ui.cli.streams import open_closed_streams, print_anything
 
 COMMANDS = {
     "run": "run a workflow, or the rest of it",

@@ -9,7 +9,6 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 from shoal.errors import InputError
@@ -201,6 +200,8 @@ def need_cluster_libraries(*, certificates: bool = False) -> None:
 
     `certificates`: this command creates certificates. Clients do not need the library for that.
     """
+    from importlib.util import find_spec
+
     libraries = [("zmq", "pyzmq"), ("redis", "redis")]
     if certificates:
         libraries.append(("cryptography", "cryptography"))

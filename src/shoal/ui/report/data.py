@@ -32,7 +32,7 @@ from shoal.ledger.views.timeline import (
     timeline,
 )
 from shoal.ledger.views.waits import CriticalPath, PathStep, TaskWaits, critical_path
-from shoal.sim.predictions import Replayed, replay
+from shoal.sim.what_if import Replayed, replay
 from shoal.ui.report.story import StoryFacts, advice, summary
 
 DIGITS = 5

@@ -15,7 +15,7 @@ from shoal.ledger.views.run import RunView
 from shoal.ledger.views.tables import CategoryRow, FailureCause, Holding, TimeFigures, holdings
 from shoal.ledger.views.throttle import listed
 from shoal.ledger.views.waits import CriticalPath
-from shoal.sim.predictions import Replayed
+from shoal.sim.what_if import Replayed
 
 _MUCH = 0.15
 _SOME = 0.05
