@@ -35,8 +35,7 @@ from pathlib import Path
 
 from shoal.data.cache import Cache
 from shoal.data.fetch import Fetcher
-from shoal.data.listener import DataListener
-from shoal.data.object_server import Lender, ObjectServer
+from shoal.data.listener import DataListener, Lender, ObjectServer
 from shoal.data.shelf import ObjectDescription
 from shoal.data.transfer_messages import DataGrant
 

@@ -14,19 +14,19 @@ __path__: list[str] = []  # lets the former names of its modules be found
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from shoal.cluster.job_servers.job_server import JobServer, several_locations, simple, with_transfer_costs
-    from shoal.cluster.job_servers.runtime_system import RuntimeSystem, Strategy
-    from shoal.cluster.job_servers.task_calls import call, meet
+    from shoal.cluster.job_server import JobServer, several_locations, simple, with_transfer_costs
+    from shoal.cluster.runtime_system import RuntimeSystem, Strategy
+    from shoal.cluster.task_calls import call, meet
 
 _HOMES = {
-    "JobServer": "shoal.cluster.job_servers.job_server",
-    "RuntimeSystem": "shoal.cluster.job_servers.runtime_system",
-    "Strategy": "shoal.cluster.job_servers.runtime_system",
-    "call": "shoal.cluster.job_servers.task_calls",
-    "meet": "shoal.cluster.job_servers.task_calls",
-    "several_locations": "shoal.cluster.job_servers.job_server",
-    "simple": "shoal.cluster.job_servers.job_server",
-    "with_transfer_costs": "shoal.cluster.job_servers.job_server",
+    "JobServer": "shoal.cluster.job_server",
+    "RuntimeSystem": "shoal.cluster.runtime_system",
+    "Strategy": "shoal.cluster.runtime_system",
+    "call": "shoal.cluster.task_calls",
+    "meet": "shoal.cluster.task_calls",
+    "several_locations": "shoal.cluster.job_server",
+    "simple": "shoal.cluster.job_server",
+    "with_transfer_costs": "shoal.cluster.job_server",
 }
 __all__ = [
     "JobServer",

@@ -39,9 +39,9 @@ BROAD_HANDLERS: set[str] = {
     "shoal.petri.interpreter.NetFlow.inject",
     "shoal.petri.transition._said",
     "shoal.execution.nets.driver.NetDriver._answer_rest",
-    "shoal.cluster.job_servers.job_server.LoopCalls._perform",
+    "shoal.cluster.job_server.LoopCalls._perform",
     "shoal.petri.transition.Transition.rendered",
-    "shoal.cluster.job_servers.job_server.CallbackServer._outcome",
+    "shoal.cluster.job_server.CallbackServer._outcome",
     # Pickling and unpickling run the user's own code, which may raise anything.
     "shoal.execution.nets.journal.dumps",
     "shoal.execution.nets.journal.read_past",

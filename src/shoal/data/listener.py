@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import socket
 import threading
 import time
@@ -15,7 +16,25 @@ from collections.abc import Callable, Collection
 from typing import Generic, Protocol, TypeVar
 
 from shoal.data.channel import Channel, FileTroubleError, ServerHandshake
-from shoal.data.transfer_messages import LEAST_TOKEN_BYTES, BadMessageError, RefusedError
+from shoal.data.shelf import ObjectDescription, ObjectShelf, OpenedObject, describe
+from shoal.data.transfer_messages import (
+    ABSENT,
+    CHUNK_BYTES,
+    DIFFERENT,
+    EXECUTABLE,
+    LEAST_TOKEN_BYTES,
+    OBJECTS,
+    REQUEST_BYTES,
+    SENT,
+    BadMessageError,
+    ObjectReply,
+    ObjectRequest,
+    RefusedError,
+    chunk_length,
+    decode_request,
+    encode_answer,
+    name_length,
+)
 from shoal.errors import InputError
 from shoal.execution.descriptors import is_scarce, shortage
 
@@ -201,3 +220,76 @@ def _join(threads: Collection[threading.Thread], patience: float | None) -> None
     for thread in threads:
         if thread is not threading.current_thread():
             thread.join(patience)
+
+
+class ObjectServer:
+    """Serves a shelf from its construction until `close`."""
+
+    def __init__(self, shelf: ObjectShelf, listener: DataListener) -> None:
+        self._shelf, self._listener = shelf, listener
+        listener.offer(OBJECTS, self._attend)
+
+    def close(self) -> None:
+        """Ends the connections of all peers and waits for their threads."""
+        self._listener.withdraw(OBJECTS)
+
+    def _attend(self, channel: Channel) -> None:
+        while True:
+            head = channel.receive(REQUEST_BYTES)
+            self._answer(channel, decode_request(head, channel.receive(name_length(head))))
+
+    def _answer(self, channel: Channel, request: ObjectRequest) -> None:
+        opened = self._shelf.open(request.name)
+        if opened is None:
+            channel.send(encode_answer(ObjectReply(ABSENT)))
+            return
+        try:
+            about, index = opened.description, request.offset // CHUNK_BYTES
+            if request.offset > about.size or request.length != chunk_length(about.size, index):
+                channel.send(encode_answer(ObjectReply(DIFFERENT)))
+                return
+            flags = EXECUTABLE if about.executable else 0
+            answer = ObjectReply(SENT, flags, request.length, about.chunk_checksum(index))
+            channel.send(encode_answer(answer), more=request.length > 0)
+            channel.send_file(opened.descriptor, request.offset, request.length)
+        finally:
+            os.close(opened.descriptor)
+
+
+class Lender:
+    """A shelf of files that stay with their owners."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lent: dict[str, tuple[str, tuple[int, ...], ObjectDescription]] = {}
+
+    def lend(self, path: str, name: str) -> ObjectDescription:
+        """Offers the file in its current state; lending the same name again replaces the former file."""
+        before = _signature(os.stat(path))
+        description = describe(path, name, precious=True, seconds_to_get=0.0)
+        with self._lock:
+            self._lent[name] = (path, before, description)
+        return description
+
+    def withdraw(self, name: str) -> None:
+        with self._lock:
+            self._lent.pop(name, None)
+
+    def open(self, name: str) -> OpenedObject | None:
+        with self._lock:
+            lent = self._lent.get(name)
+        if lent is None:
+            return None
+        path, signature, description = lent
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return None
+        if _signature(os.fstat(descriptor)) != signature:
+            os.close(descriptor)
+            return None
+        return OpenedObject(descriptor, description)
+
+
+def _signature(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

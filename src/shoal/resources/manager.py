@@ -5,7 +5,7 @@ Everything that fits is granted immediately, also past waiting requests (*backfi
 resources are not free.
 
 No request starves. The oldest waiting ticket may be passed by `patience` younger ones. Then it gets a *reservation*
-(`shoal.resources.reservations`): units that can serve it, and that no other ticket gets when they become free. It is
+(`shoal.resources.tickets`): units that can serve it, and that no other ticket gets when they become free. It is
 served at the latest when every holder of these units has released them; then the next ticket is the oldest.
 
 The bound: assume that every grant is released within H releases. While the oldest ticket waits, each sequence of H
@@ -31,9 +31,9 @@ from shoal.errors import InputError
 from shoal.resources.best_fit import MachineShare, allowed_by, give_back, place
 from shoal.resources.machine import MachinePart
 from shoal.resources.requests import ANYWHERE, Choice, Request, Requirement, Wanted
-from shoal.resources.reservations import Reservation, claim, is_possible, order_of
 from shoal.resources.tickets import (
     Happening,
+    Reservation,
     ResourceGrant,
     Ticket,
     TicketEnded,
@@ -42,7 +42,10 @@ from shoal.resources.tickets import (
     TicketQueue,
     TicketRefused,
     TicketState,
+    claim,
     grant_of,
+    is_possible,
+    order_of,
 )
 from shoal.resources.tree import ResourceTree, ResourceUnit, holdings_of, units_of
 

@@ -2,7 +2,7 @@
 
 A *choice* is what is needed on one machine, such as four cores and a GPU with 8 GiB of memory. A *requirement* needs
 one of its choices on each of a number of different machines. A *request* is a list of requirements, met together or not
-at all. `require` builds requirements from user input. `shoal.resources.reservations` checks whether they can be met.
+at all. `require` builds requirements from user input. `shoal.resources.tickets` checks whether they can be met.
 """
 
 from __future__ import annotations

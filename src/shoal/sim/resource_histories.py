@@ -14,9 +14,9 @@ from shoal.resources.best_fit import place
 from shoal.resources.machine import GPU, MachinePart, machine
 from shoal.resources.manager import ResourceManager
 from shoal.resources.requests import ANYWHERE, Kinds, Request, Requirement, Wanted, require
-from shoal.resources.reservations import Reservation, is_possible
 from shoal.resources.tickets import (
     Happening,
+    Reservation,
     Ticket,
     TicketEnded,
     TicketGranted,
@@ -24,6 +24,7 @@ from shoal.resources.tickets import (
     TicketQueue,
     TicketRefused,
     TicketState,
+    is_possible,
 )
 from shoal.resources.tree import ResourceTree, ResourceUnit, memory_level, units_of
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from shoal.cluster.job_servers.job_server import CallbackServer, LoopCalls, RankSender
-from shoal.cluster.job_servers.runtime_system import RuntimeSystem, part_of
-from shoal.cluster.job_servers.task_calls import DriverConnections
+from shoal.cluster.job_server import CallbackServer, LoopCalls, RankSender
+from shoal.cluster.runtime_system import RuntimeSystem, part_of
+from shoal.cluster.task_calls import DriverConnections
 from shoal.core.resources import Resources
 from shoal.core.store.directory import NodeInfo
 from shoal.errors import InputError, RunError

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.core.policies.sizing.sizer import SIZER_MODES, Sizer, best_chain
 from shoal.core.policies.sizing.work_queue import first_allocation
-from shoal.sim.bucketing import BUCKETING_MODES, buckets_of
+from shoal.sim.sizing_replay import BUCKETING_MODES, buckets_of
 
 candidates = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20)), min_size=1, max_size=9)
 peaks = st.lists(st.integers(0, 4000), min_size=1, max_size=40)

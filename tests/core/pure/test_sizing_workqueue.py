@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.core.policies.sizing.work_queue import MODES, AttemptSummary, WorkQueueCategory, first_allocation
-from shoal.sim.bucketing import BucketState, buckets_of, grown
+from shoal.sim.sizing_replay import BucketState, buckets_of, grown
 
 PEAKS = [290, 280, 100, 760, 1240, 510, 90, 420, 980, 300]
 TIMES = [12.5, 3.25, 40, 7, 88, 19, 2, 31, 64, 5]

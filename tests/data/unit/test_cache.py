@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from shoal.data.cache import SPARE, ArrivingError, Cache, DepotFullError, key_of
-from shoal.data.object_server import Lender
+from shoal.data.listener import Lender
 from shoal.data.shelf import AbsentError, DamagedError
 from shoal.data.transfer_messages import CHUNK_BYTES
 from shoal.errors import InputError

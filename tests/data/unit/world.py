@@ -27,7 +27,7 @@ SERVING = """
 import sys
 from shoal.data.cache import Cache
 from shoal.data.listener import DataListener
-from shoal.data.object_server import ObjectServer
+from shoal.data.listener import ObjectServer
 cache = Cache(sys.argv[1])
 listener = DataListener(bytes.fromhex(sys.argv[2]), port=int(sys.argv[3]), encrypted=sys.argv[4] == "True")
 server = ObjectServer(cache, listener)

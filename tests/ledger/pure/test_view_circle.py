@@ -6,7 +6,7 @@ import pytest
 
 from shoal.ledger.records import NodeSeen, Record
 from shoal.ledger.views.waits import TaskWaits, critical_path
-from shoal.sim import predictions
+from shoal.sim import what_if
 from shoal.ui.report.data import run_data
 from support.views import BEGAN, ended, linked, over, planned, started, view_of
 
@@ -24,11 +24,11 @@ def records(*nodes: Record, failed: int = -1) -> list[Record]:
 
 
 @pytest.mark.parametrize("nodes", [[], NODES], ids=["machine", "cluster"])
-@pytest.mark.parametrize("most", [predictions.MOST_SCHEDULED, 1], ids=["scheduled", "bound"])
+@pytest.mark.parametrize("most", [what_if.MOST_SCHEDULED, 1], ids=["scheduled", "bound"])
 def test_a_report_says_what_can_be_said_and_ends(
     nodes: list[Record], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictions, "MOST_SCHEDULED", most)
+    monkeypatch.setattr(what_if, "MOST_SCHEDULED", most)
     found = run_data(view_of(*records(*nodes), over(5.0)), workflow="flow.py")
     assert (found["progress"]["done"], found["replayed"]) == (4, None)
     assert [step["task"] for step in found["critical"]["steps"]] == [0, 1, 2, 3], "each task once"

@@ -11,8 +11,8 @@ from shoal.ledger.views.progress import progress
 from shoal.ledger.views.tables import node_rows
 from shoal.ledger.workspace import Workspace
 from shoal.ui.report.data import run_data
+from shoal.ui.web.api import metrics
 from shoal.ui.web.charts import Chart
-from shoal.ui.web.metrics import metrics
 from shoal.ui.web.run_page import quick_parts, slow_parts
 from shoal.ui.web.tasks import list_tasks, task_data
 from shoal.ui.web.watch import Watch

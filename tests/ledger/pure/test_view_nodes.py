@@ -14,7 +14,7 @@ from shoal.ledger.views.progress import progress
 from shoal.ledger.views.tables import cores_held, node_rows, standing_rows, transfer_totals
 from shoal.ledger.views.waits import TaskWaits
 from shoal.ui.report.data import files_data
-from shoal.ui.web.metrics import node_families
+from shoal.ui.web.api import node_families
 from support.views import BEGAN, GIB, ended, linked, over, planned, started, view_of
 
 CORES = [("cores", 40_000)]

@@ -61,7 +61,7 @@ from shoal.ui.report.data import run_data
 from shoal.ui.top.model import TopModel
 from shoal.ui.top.tables import TopView, table_of
 from shoal.ui.top.view import Window, lines
-from shoal.ui.web.metrics import metrics
+from shoal.ui.web.api import metrics
 from shoal.ui.web.run_page import quick_parts, slow_parts
 from shoal.ui.web.tasks import list_tasks
 from shoal.ui.web.watch import Watch

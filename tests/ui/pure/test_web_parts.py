@@ -22,10 +22,9 @@ from shoal.ledger.records import (
 from shoal.ledger.views.timeline import shown_categories, timeline
 from shoal.ledger.views.waits import TaskWaits
 from shoal.ledger.workspace import Workspace
-from shoal.ui.web.api import Api
+from shoal.ui.web.api import Api, metrics
 from shoal.ui.web.board import Board
 from shoal.ui.web.charts import MOST_TASKS, Chart
-from shoal.ui.web.metrics import metrics
 from shoal.ui.web.run_page import FINEST, MOST_BUCKETS, quick_parts, slow_parts, slow_steps, width_of
 from shoal.ui.web.tasks import list_tasks, output_of, states_of, task_data
 from shoal.ui.web.watch import Watch

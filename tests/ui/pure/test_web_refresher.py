@@ -14,8 +14,8 @@ from shoal.ledger.records import Record, TaskStarted, encode
 from shoal.ledger.statistics import LiveCountersWriter, Statistics
 from shoal.ledger.workspace import LockHolder, Workspace
 from shoal.ui.cli.report import data_of
+from shoal.ui.web.api import metrics
 from shoal.ui.web.board import Board, Refresher
-from shoal.ui.web.metrics import metrics
 from shoal.ui.web.run_page import quick_parts, slow_parts
 from shoal.ui.web.watch import Watch
 from support.command import wait_until

@@ -29,7 +29,7 @@ from shoal.ledger.records import (
 from shoal.ledger.views.run import RunView
 from shoal.ledger.views.waits import TaskWaits
 from shoal.ledger.workspace import Workspace
-from shoal.ui.web.metrics import metrics
+from shoal.ui.web.api import metrics
 from shoal.ui.web.watch import Watch
 from support.browser import PROGRAM, browser
 from support.clusters import NAME, local_cluster

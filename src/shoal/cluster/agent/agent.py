@@ -21,7 +21,6 @@ import msgspec
 
 from shoal.cluster.agent.call_server import CallServer
 from shoal.cluster.agent.explain_source import whole_share, why_in_share
-from shoal.cluster.agent.fault_injection import VARIABLE, FaultInjector
 from shoal.cluster.agent.heartbeat import Heartbeats, ahead, skew_sentence
 from shoal.cluster.agent.heartbeat import idle_sentence as sentence_of_idleness
 from shoal.cluster.agent.messages import (
@@ -43,7 +42,7 @@ from shoal.cluster.agent.run_store import ClusterStores
 from shoal.cluster.agent.task_setup import GivenUpError, why_ended
 from shoal.cluster.home import remove_spool
 from shoal.cluster.messaging.caller import VersionError
-from shoal.cluster.messaging.messenger import Messenger
+from shoal.cluster.messaging.messenger import VARIABLE, FaultInjector, Messenger
 from shoal.core.explain.answer import Answer, RunAnswer
 from shoal.core.policies.retry import NOTICE
 from shoal.core.store.directory import Beat, Directory, NodeInfo, RunInfo

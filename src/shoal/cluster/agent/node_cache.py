@@ -15,8 +15,7 @@ from shoal.cluster.agent.run_store import PATIENCE, IncompleteError
 from shoal.cluster.messaging.access import Access
 from shoal.data.cache import Cache
 from shoal.data.fetch import Fetcher
-from shoal.data.listener import DataListener
-from shoal.data.object_server import ObjectServer
+from shoal.data.listener import DataListener, ObjectServer
 from shoal.data.transfer_messages import DataGrant
 from shoal.errors import ShoalError
 

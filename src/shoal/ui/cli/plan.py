@@ -7,10 +7,7 @@ import argparse
 from shoal.errors import InputError
 from shoal.ui.cli.parser import CommandParser, add_workflow, split_words
 from shoal.ui.cli.plan_text import describe_plan, plan_as_data
-from shoal.ui.cli.predictions import (
-    add_cluster,
-    given_for_clusters,
-)
+from shoal.ui.cli.predictions import add_cluster, given_for_clusters
 from shoal.ui.cli.run import add_machine, node_for
 
 SUMMARY = """Shows what 'shoal run' would run and for which reasons, without running or writing anything. With --nodes

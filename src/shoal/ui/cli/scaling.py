@@ -12,14 +12,7 @@ from shoal.core.svg import Axis, document, element, horizontals, line, polyline,
 from shoal.errors import InputError
 from shoal.sim.forecast import Prediction
 from shoal.ui.cli.parser import split_words
-from shoal.ui.cli.predictions import (
-    MOST_NODES,
-    cluster_of,
-    find_subject,
-    is_workload,
-    options_of,
-    policies_of,
-)
+from shoal.ui.cli.predictions import MOST_NODES, cluster_of, find_subject, is_workload, options_of, policies_of
 
 MOST_COUNTS = 200
 

@@ -26,6 +26,7 @@ from shoal.cluster.nodes.starters import LocalHandle, NodePhase
 from shoal.core.quantities import show_bytes, show_seconds
 from shoal.core.store.directory import places_of
 from shoal.errors import InputError, RunError, ShoalError
+from shoal.ui.web.api import CONTENT_TYPE, Sample, family, node_families
 from shoal.ui.web.board import (
     AGAIN_SECONDS,
     VERSION,
@@ -38,7 +39,6 @@ from shoal.ui.web.board import (
     parts_reply,
 )
 from shoal.ui.web.cluster_page import Facts, GroupState, Missing, Presence, StoreStatus, cluster_parts
-from shoal.ui.web.metrics import CONTENT_TYPE, Sample, family, node_families
 from shoal.ui.web.run_page import in_pieces
 
 CONNECT_SECONDS, ANSWER_SECONDS = 2.0, 5.0

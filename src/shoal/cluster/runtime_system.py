@@ -2,7 +2,7 @@
 
 `bootstrap` starts agents, `add` registers the resources of an agent with the resource manager, `host_to_resource` lists
 them by host. `look` detects lost agents, removes their resources from the manager, and notifies the holders of those
-resources. `shoal.cluster` starts and ends the processes, `shoal.cluster.job_servers.job_server` uses the resources.
+resources. `shoal.cluster` starts and ends the processes, `shoal.cluster.job_server` uses the resources.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In a task that a job server runs, `call("name", ...)` runs the function that the driver has registered under that name
 and returns its result. `meet(value)` is for tasks on several machines: it returns the values of all ranks, in their
-order, once all have arrived. The server side is in `shoal.cluster.job_servers.job_server`. Every worker imports this
+order, once all have arrived. The server side is in `shoal.cluster.job_server`. Every worker imports this
 module but few tasks call their driver, so other modules are imported on first use.
 """
 

@@ -21,8 +21,11 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from shoal.cluster.job_servers.runtime_system import RuntimeSystem
-from shoal.cluster.job_servers.task_calls import (
+from shoal.cluster.messaging.access import Role, make_access, narrowed
+from shoal.cluster.messaging.envelope import BadFrame
+from shoal.cluster.messaging.messenger import Messenger, Route
+from shoal.cluster.runtime_system import RuntimeSystem
+from shoal.cluster.task_calls import (
     AT_ONCE,
     CallbackReply,
     CallRequestMessage,
@@ -33,9 +36,6 @@ from shoal.cluster.job_servers.task_calls import (
     granted,
     make_codec,
 )
-from shoal.cluster.messaging.access import Role, make_access, narrowed
-from shoal.cluster.messaging.envelope import BadFrame
-from shoal.cluster.messaging.messenger import Messenger, Route
 from shoal.core.resources import FRACTION
 from shoal.core.task import Call
 from shoal.data.memory.handle import Allocation
