@@ -37,7 +37,7 @@ BROAD_HANDLERS: set[str] = {
     # A user's guards, steps and commands, and the functions that tasks call, may raise anything.
     "shoal.petri.interpreter.NetInterpreter._fire",
     "shoal.petri.interpreter.NetFlow.inject",
-    "shoal.petri.transition._said",
+    "shoal.petri.transition._text_of",
     "shoal.execution.nets.driver.NetDriver._answer_rest",
     "shoal.cluster.job_server.LoopCalls._perform",
     "shoal.petri.transition.Transition.rendered",
@@ -68,7 +68,6 @@ SMALL_MODULES: set[str] = {
     "shoal.compat.resource_monitor.plot",  # loaded only where a plot is asked for
     "shoal.ui.cli.convert",  # an entry point: loaded by its name, one module per command
     "shoal.ui.cli.monitor",  # the same
-    "shoal.ui.cli.put",  # the same
     "shoal.ui.report.page",  # the same page for each kind of report
     "shoal.ui.web.critical_process",  # runs in a process of its own
 }

@@ -100,13 +100,13 @@ class ClusterRun:
         self._means = mean_seconds(work) if self.options.estimated else [None] * len(work.profiles)
         self._waiting_for_store = spec.store_latency > 0
         self._little_left = False
-        self._gathers = self.files.is_distributed and is_of_use(work)
-        self._at_home: dict[int, list[int]] = {}
-        """By node, the source files that it has at the start."""
-        if self._gathers:
+        self._at_home: dict[int, list[int]] | None = None
+        """By node, the source files that it has at the start; None if files play no role."""
+        if self.files.is_distributed and is_of_use(work):
+            at_home = self._at_home = {}
             for file, home in enumerate(work.file_home):
                 if home >= 0:
-                    self._at_home.setdefault(home % spec.nodes, []).append(file)
+                    at_home.setdefault(home % spec.nodes, []).append(file)
         self.roster = Roster(range(spec.nodes), self._capacities())
         for node in range(spec.nodes):
             self.join(node, spec.kind(node))
@@ -149,7 +149,7 @@ class ClusterRun:
 
     def _gathering(self, node: int) -> Gathering | None:
         """Source files that a node has at the start, for placement."""
-        return Gathering(self.work, self._at_home.get(node, ())) if self._gathers else None
+        return Gathering(self.work, self._at_home.get(node, ())) if self._at_home is not None else None
 
     # ---- main loop -----------------------------------------------------------------------------------------------
 
