@@ -451,7 +451,7 @@ def test_invalid_arguments_give_one_message(
     monkeypatch.setenv("SHOAL_HOME", str(lab.folder / "home"))
     with pytest.raises(shoal.InputError, match="there is no cluster 'elsewhere' here"):
         shoal.Executor(cluster="elsewhere")
-    with pytest.raises(shoal.InputError, match="what its agents have"):
+    with pytest.raises(shoal.InputError, match="has the resources of its agents"):
         shoal.Executor(cluster=NAME, cores=2)
     with pytest.raises(shoal.InputError, match="no agent of the cluster 'lab' has more than 1"):
         ex.with_options(cores=2)
