@@ -334,7 +334,9 @@ def _await_nodes(home: ClusterHome, starter: Starter, handles: Sequence[Handle])
             if time.monotonic() > next_poll:
                 for handle, standing in starter.poll(missing).items():
                     if standing.phase is NodePhase.ENDED:
-                        raise RunError(f"a node has ended before it joined: {standing.reason} (see {handle.log})")
+                        raise RunError(
+                            f"a node ended before it joined the cluster: {standing.reason} (see {handle.log})"
+                        )
                 next_poll = time.monotonic() + (_PAUSE if isinstance(starter, LocalStarter) else _GENTLE_PAUSE)
             if time.monotonic() > deadline:
                 raise RunError(f"{len(missing)} nodes do not join; see {missing[0].log}")

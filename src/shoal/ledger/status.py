@@ -295,7 +295,7 @@ class RunStatus(RunFold):
         return len(self.lost())
 
     def lost(self) -> set[int]:
-        """Tasks that depend on a failed or cancelled one and have not ended otherwise."""
+        """Tasks that cannot run because a task that they depend on has failed or was cancelled."""
         known = (len(self.failed), len(self._gone), len(self.links), len(self.done), len(self.unwanted))
         if known[:2] == (0, 0):
             return set()

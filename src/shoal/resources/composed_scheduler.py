@@ -80,7 +80,8 @@ _MOST_ALTERNATIVES = 16
 
 
 class Rescheduling(msgspec.Struct, frozen=True):
-    """How often a task is started: `attempts` that may fail, and in addition `losses` of its machine."""
+    """Limits on restarting a task: it may fail up to `attempts` times and, counted separately, lose its machine up to
+    `losses` times."""
 
     attempts: int = 1
     losses: int = 0

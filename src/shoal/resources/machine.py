@@ -166,7 +166,9 @@ class _Reader:
                 raise self.error(f"unknown key {key!r} of a node", number, key, remedy=f"known: {', '.join(_KEYS)}")
         name = table.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise self.error(f"{name!r} is not a valid machine name", number, "name", remedy='write name = "big"')
+            raise self.error(
+                f"{name!r} is not a valid machine name", number, "name", remedy='use a string, for example name = "big"'
+            )
         counts = {key: self._count(number, table, key) for key in _COUNTS}
         count = counts.pop("count")
         try:

@@ -112,7 +112,7 @@ def _check(size: int, room: Mapping[int, int], spread: str, block_bytes: int | N
     if size < 1:
         raise InputError(f"the size of an allocation must be at least 1 byte, not {size}")
     if spread not in SPREADS:
-        raise InputError(f"spread cannot be {spread!r}", remedy=f"it is one of {', '.join(SPREADS)}")
+        raise InputError(f"spread cannot be {spread!r}", remedy=f"use one of {', '.join(SPREADS)}")
     if block_bytes is not None and (block_bytes < PAGE or block_bytes % PAGE):
         raise InputError(f"block_bytes must be a multiple of {PAGE}, not {block_bytes}")
     if not room:

@@ -115,7 +115,7 @@ class LocalStarter:
 
 
 def is_alive(handle: LocalHandle) -> bool:
-    """Whether the process of the handle still runs, and not another one with its pid."""
+    """Whether the handle's process is still running. Another process that has reused its pid does not count."""
     fields = read_small(f"/proc/{handle.pid}/stat").rpartition(b")")[2].split()
     return len(fields) > 19 and int(fields[19]) == handle.ticks and fields[0] not in (b"Z", b"X")
 

@@ -73,7 +73,9 @@ def parse_hosts(text: str, file: str | None = None) -> list[SshHost]:
         if not 0 < int(slots) <= MOST_SLOTS:
             raise InputError(f"slots must be from 1 to {MOST_SLOTS}", file=file, line=number, text=line)
         if name in hosts:
-            raise InputError(f"host {name} is listed twice", file=file, line=number, remedy=f"write '{name} 2'")
+            raise InputError(
+                f"host {name} is listed twice", file=file, line=number, remedy=f"for two nodes on it, write '{name} 2'"
+            )
         hosts[name] = SshHost(name, int(slots))
     if not hosts:
         raise InputError("the list contains no host", file=file, remedy="write one 'host [slots]' per line")

@@ -413,8 +413,8 @@ _numbers = msgspec.msgpack.Decoder(list[int])
 
 
 def directory_key(cluster: str, part: str = "nodes") -> str:
-    """Returns one of the directory's keys; all keys of a cluster are in one slot, so a `RedisLink` may use any of
-    them."""
+    """Returns one of the directory's keys. All keys of a Shoal cluster are in the same Redis hash slot, so a
+    `RedisLink` may use any of them to find the server."""
     return f"shoal:{{{cluster}}}:directory:{part}"
 
 

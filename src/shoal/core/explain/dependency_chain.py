@@ -96,7 +96,7 @@ def expected_starts(scheduler: Scheduler, tasks: list[int], now: float, since: M
 
 
 def bundles(scheduler: Scheduler) -> dict[int, LaneBundle]:
-    """The running bundles by their first task, which is the one that runs."""
+    """The running bundles, keyed by their first task, the only one that is running."""
     found: dict[int, tuple[int, LaneBundle]] = {}
     for task, bundle in scheduler.running.items():
         found.setdefault(id(bundle), (task, bundle))

@@ -161,7 +161,7 @@ class AllocationTable:
         )
 
     def of_run(self, run: str) -> list[AllocationRecord]:
-        """Returns all allocations of a run with an extent here; with an empty run, of all runs."""
+        """Returns the allocations of `run` that have an extent on this node; if `run` is empty, those of all runs."""
         return [held.record for held in self.held.values() if not run or held.record.run == run]
 
     def unkept(self, now: float, sessions: Collection[str], nodes: Mapping[int, object]) -> list[str]:
@@ -183,7 +183,8 @@ class AllocationTable:
 
 
 def lacking(record: AllocationRecord, there: Iterable[int]) -> list[int]:
-    """Returns extents that have fewer holders than required on the nodes `there`, but at least one."""
+    """Returns the under-replicated extents: those with at least one holder among the nodes in `there`, but fewer than
+    required."""
     alive = set(there)
     found = []
     for index, extent in enumerate(record.extents):

@@ -86,7 +86,7 @@ class OutputFile:
         return self.read_to(os.fstat(self._file).st_size)
 
     def reset(self) -> None:
-        """Frees the space, unless there is unread output, which belongs to the next call."""
+        """Frees the space of the buffer, unless it holds unread output, which belongs to the next call."""
         if self.position and os.fstat(self._file).st_size == self.position:
             os.ftruncate(self._file, 0)
             self.position = 0
@@ -220,8 +220,8 @@ class Lifeline:
         _not_for_children.add(self._write_end)
 
     def branch(self) -> int:
-        """Returns a read end for one worker. Each worker needs its own, because the signal's target belongs to the open
-        file."""
+        """Returns a separate read end for one worker. Each needs its own: the process that receives the signal is set
+        per open file description."""
         return os.open(f"/proc/self/fd/{self._read_end}", os.O_RDONLY | os.O_CLOEXEC)
 
     @property

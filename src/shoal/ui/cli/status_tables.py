@@ -164,7 +164,7 @@ def _marked(found: dict[str, Any], show: Any) -> str:
 
 
 def tasks_as_data(follower: Follower, phase: RunPhase) -> list[dict[str, Any]]:
-    """Every task with its state and the use of its last attempt. Only tasks that were planned have a name."""
+    """Every task with its state and the resource usage of its last attempt. Only planned tasks have a name."""
     state = follower.state
     found, lost = [], state.lost()
     unplanned = {task: f"task {task}" for task in state.last if task not in state.names}

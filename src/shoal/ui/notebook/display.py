@@ -110,7 +110,7 @@ class LiveDisplayThread:
                 self._ask(patience)
 
     def tell(self, card: Card) -> None:
-        """Shows an intermediate card while the source computes its first one."""
+        """Shows a placeholder card until the source has computed its first one."""
         shell = kernel()
         if shell is not None and self._bundle is None:
             with self._turn:

@@ -188,7 +188,7 @@ class Refresher(threading.Thread):
             self._round()
 
     def stop(self) -> None:
-        """Performs one last round, then ends."""
+        """Updates the board one last time, then stops."""
         self._stop_now.set()
         self._wanted.set()
 
