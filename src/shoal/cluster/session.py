@@ -138,7 +138,7 @@ class ClusterSession(Session):
         self.attaches = attach is not None
         self._run: RemoteRun | None = None
         self._selection: Selection | None = None
-        """The is to be brought."""
+        """What is to be submitted."""
         self.words = list(submission.words)
         self.managed = submission.managed if attach is None else attach.managed
         nodes = self.nodes = read_cluster(caller).nodes

@@ -51,7 +51,7 @@ def test_an_edit_of_a_detached_run_is_seen_by_the_next_one(
     if edited == "command":
         write_flow(folder, word="new")
     else:
-        wait_until(lambda: "all of it is over" in cluster.shoal("status", where=folder), "it has read the source")
+        wait_until(lambda: "all tasks have ended" in cluster.shoal("status", where=folder), "it has read the source")
         (folder / "source").write_text("edited\n")
     cluster.shoal("attach", "--plain", where=folder)
     assert (folder / "last").read_text() == "source\nold\n"
@@ -103,7 +103,7 @@ def test_status_of_a_detached_run_says_where_it_is(cluster: LocalCluster, detach
     assert "0 of 2 tasks are recorded here as done" in said
     wait_until(
         lambda: (
-            "on the cluster lab: 0 over, 2 left, of which 1 is ready or running"
+            "on the cluster lab: 0 ended, 2 left, of which 1 is ready or running"
             in cluster.shoal("status", where=detached)
         ),
         "its first task is ready",
@@ -149,7 +149,7 @@ def test_a_run_whose_cluster_is_gone_for_good_is_given_up(folder: Path) -> None:
 
 def test_records_of_an_attached_run_are_those_of_the_whole_run(cluster: LocalCluster, detached: Path) -> None:
     (detached / "go").touch()
-    wait_until(lambda: "all of it is over" in cluster.shoal("status", where=detached), "it is over")
+    wait_until(lambda: "all tasks have ended" in cluster.shoal("status", where=detached), "it is over")
     said = cluster.shoal("attach", "--plain", where=detached)
     found = records(detached / "flow.py")
     brought, attached = (record for record in found if isinstance(record, RunStarted))

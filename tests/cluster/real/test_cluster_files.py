@@ -54,7 +54,7 @@ def test_only_what_the_run_is_for_comes_back(cluster: LocalCluster, tmp_path: Pa
 def test_nothing_is_recorded_of_a_run_whose_files_cannot_be_sent(cluster: LocalCluster, tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text("from shoal import rule\nrule('copy', '/etc/hostname', run='cp {needs} {out}')\n")
     said = cluster.shoal(*MANAGED, "copy", where=tmp_path, expect=2)
-    assert "'/etc/hostname' lies outside of the workflow's directory" in said
+    assert "'/etc/hostname' is outside the workflow's directory" in said
     assert "no run is recorded" in cluster.shoal("status", where=tmp_path, expect=None)
 
 

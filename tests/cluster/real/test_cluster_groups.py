@@ -72,7 +72,7 @@ def test_a_group_that_cannot_be_reached_is_refused_and_the_cluster_stays_as_it_w
         assert "can be reached only from this machine" in refused or "no address that other machines" in refused
         assert "is not a label" in cluster.shoal(*add, "--local", "1", "--label", "fast", expect=2)
         assert "--group NAME" in cluster.shoal("cluster", "add", NAME, "--local", "1", expect=2)
-        assert "is the group's name" in cluster.shoal(*add, "--local", "1", "--label", "group=x", expect=2)
+        assert "is reserved for the group's name" in cluster.shoal(*add, "--local", "1", "--label", "group=x", expect=2)
         broken = cluster.shoal(*add, "--local", "1", "--agent=--cores=none", expect=1)
         assert "--cores must be a number" in broken
         assert "group" not in cluster.shoal("cluster", "status", NAME)

@@ -59,6 +59,6 @@ def test_tasks_run_with_names_that_are_not_utf_8(cluster: LocalCluster, folder: 
 @pytest.mark.parametrize("files", FILES)
 def test_a_detached_run_with_such_names_is_followed(cluster: LocalCluster, folder: Path, files: str) -> None:
     cluster.shoal("run", "--cluster", NAME, "--files", files, "--detach", "--plain", "last", where=folder)
-    wait_until(lambda: "all of it is over" in cluster.shoal("status", where=folder), "it is over")
+    wait_until(lambda: "all tasks have ended" in cluster.shoal("status", where=folder), "it is over")
     cluster.shoal("attach", "--plain", where=folder)
     assert (folder / "last").read_bytes() == b"w\xff\n"

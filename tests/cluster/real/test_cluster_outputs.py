@@ -183,7 +183,7 @@ def test_in_a_directory_only_what_was_changed_before_attach_is_not_ours(cluster:
     cluster.shoal(
         *("run", "flow.py", "od", "--plain", "--cluster", NAME, "--check", "content", "--detach"), where=tmp_path
     )
-    wait_until(lambda: "all of it is over" in cluster.shoal("status", where=tmp_path), "it has been made")
+    wait_until(lambda: "all tasks have ended" in cluster.shoal("status", where=tmp_path), "it has been made")
     (tmp_path / "od" / "y").write_text("mine\n")
     (tmp_path / "od" / "z").write_text("mine\n")
     cluster.shoal("attach", "--plain", where=tmp_path)

@@ -71,7 +71,7 @@ def test_the_command_runs_a_net_on_a_cluster(lab: LocalCluster, tmp_path: Path) 
     done = command(tmp_path, "run", "tree.py", "--cluster", str(lab.access), "-q")
     assert done.stdout == "1181\n"
     refused = command(tmp_path, "run", "tree.py", "--cluster", str(lab.access), "--jobs", "2", "--force", expect=2)
-    assert "--jobs is about this machine" in refused.stderr
+    assert "--jobs applies to this machine, but the net runs on a cluster" in refused.stderr
 
 
 def test_tasks_of_an_agent_that_is_killed_run_elsewhere(tmp_path: Path) -> None:
@@ -164,6 +164,6 @@ def test_a_net_whose_cluster_cannot_be_asked_is_not_run_before_it_is_given_up(tm
         away.rename(cluster.access)
     (tmp_path / "go").touch()
     refused = cluster.shoal("run", "net.py", "-q", where=tmp_path, expect=2)
-    assert "does not reply" in refused
+    assert "cannot be asked to end them" in refused
     assert "is given up" in cluster.shoal("cancel", "--forget", "net.py", where=tmp_path)
     assert cluster.shoal("run", "net.py", "-q", where=tmp_path) == "4\n"

@@ -105,7 +105,7 @@ def test_the_archive_is_the_same_for_the_same_content_and_holds_what_is_imported
     assert (first.name, first.data, first.footprint) == (second.name, second.data, footprint())
     with tarfile.open(fileobj=io.BytesIO(first.data)) as tar:
         names = tar.getnames()
-    assert "shoal.py" in names
+    assert "shoal/__init__.py" in names
     assert "shoal/cluster/nodes/remote_setup.py" in names
     for library in ("msgspec/", "cryptography/", "_cffi_backend."):
         assert any(name.startswith(library) and ".so" in name for name in names)

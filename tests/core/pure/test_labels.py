@@ -82,7 +82,7 @@ def test_a_rule_requires_and_prefers_labels() -> None:
 
 
 def test_a_label_among_the_resources_of_a_rule_is_refused_with_what_to_write() -> None:
-    with pytest.raises(InputError, match="'gpu=x', which is a label; write requires='gpu=x'"):
+    with pytest.raises(InputError, match="'gpu=x' in resources= is a label; write requires='gpu=x'"):
         make_profile({"resources": {"gpu=x": 1}})
 
 

@@ -195,7 +195,7 @@ def test_memory_limits_of_functions_are_reported_as_not_enforced(tmp_path: Path)
         "net.task(name='t', x=take(begin), command='true', put=done, memory='50M')\n"
     )
     run = shoal(tmp_path, "run", "net.py")
-    assert (run.stdout + run.stderr).count("memory= of the tasks of a net is reserved and not held") == 1
+    assert (run.stdout + run.stderr).count("memory= of a net's tasks is reserved, but not enforced") == 1
 
 
 @pytest.mark.parametrize("kind", ["native", "python"])

@@ -652,7 +652,7 @@ class Player:
         said = self.shoal("adopt", "--verbose", *how, self.flow.file, *self.words())
         self.compare_others(before, self.project.tree(), lambda path: not self.is_settled_back(path), "adopt")
         self.cut_off.clear()
-        if said.status != (2 if "cannot take" in said.text else 0):
+        if said.status != (2 if "cannot adopt" in said.text else 0):
             raise Difference("status", f"adopt ended with {said.status}")
         taken = {line[2:] for line in said.text.splitlines() if line.startswith("  ")}
         wanted = model.wanted([])

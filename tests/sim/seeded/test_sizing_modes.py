@@ -153,7 +153,7 @@ def test_the_command_replays_every_mode_and_each_resource(tmp_path: Path, capsys
     [
         (["--generate", "nomal"], "did you mean 'normal'"),
         (["--mode", "best"], "there is no mode 'best'"),
-        ([], "there is no trace"),
+        ([], "the trace is missing"),
         (["missing.csv"], "cannot be read"),
     ],
 )

@@ -99,7 +99,7 @@ def test_tasks_of_several_cores_wait_for_all_of_them() -> None:
 
 
 def test_of_a_very_large_run_the_bound_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.sim.predictions.MOST_SCHEDULED", 3)
+    monkeypatch.setattr("shoal.sim.what_if.MOST_SCHEDULED", 3)
     found = replayed(diamond())
     assert found.method == BOUND
     assert {row.category: row.seconds for row in found.supposed}["long"] == pytest.approx(5.0 * 8 / 7)

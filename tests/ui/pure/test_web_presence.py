@@ -147,7 +147,7 @@ def test_a_node_that_has_come_is_not_missing_any_more() -> None:
 
 def test_a_cluster_that_does_not_answer_says_why_and_nothing_of_its_nodes_is_taken_for_true() -> None:
     presence = seen((0, ClusterReply({0: node("a")}, [], {0: note(1.0, running=2, run="r", places=2)})))
-    store = StoreStatus("redis", "host:6379", "no Redis server answers at host:6379", ("It forgets data.",))
+    store = StoreStatus("redis", "host:6379", "no Redis server replies at host:6379", ("It forgets data.",))
     parts = cluster_parts(Facts("lab", presence, BEGAN + 60, "nobody answers at 10.0.0.1:7", store=store))
     assert (parts["cluster"]["live"], parts["nodes"][0]["state"], parts["nodes"][0]["running"]) == (
         False,
@@ -156,7 +156,7 @@ def test_a_cluster_that_does_not_answer_says_why_and_nothing_of_its_nodes_is_tak
     )
     assert parts["troubles"] == [
         "nobody answers at 10.0.0.1:7",
-        "no Redis server answers at host:6379",
+        "no Redis server replies at host:6379",
         "It forgets data.",
     ]
 

@@ -456,7 +456,9 @@ def test_a_crate_is_not_written_into_what_it_copies(
     (tmp_path / "link").symlink_to("d")
     words = [str(flow), "--data", "outputs", "-o"]
     for inside in ("d/crate", "d/x.zip", "link/crate"):
-        assert "which is copied into it; name a place outside" in refused(capsys, *words, str(tmp_path / inside))
+        assert "which is copied into it; choose a path outside of it with -o" in refused(
+            capsys, *words, str(tmp_path / inside)
+        )
     assert "is a file of the workflow" in refused(capsys, *words, str(tmp_path / "out.zip"))
     assert os.listdir(tmp_path / "d") == ["f"] and (tmp_path / "out.zip").read_text() == "1\n"
     assert export(flow, "--data", "none", name="d/crate").files == {"Makeflow", "ro-crate-metadata.json"}

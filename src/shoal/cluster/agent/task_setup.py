@@ -180,9 +180,9 @@ class TaskSetup:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                return f"cannot move the half-made {name!r} away: {error.strerror}"
+                return f"cannot move the partial output {name!r}: {error.strerror}"
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        return f"its partial outputs are kept as {places[0]}{more}" if places else ""
+        return f"what it had made is kept as {places[0]}{more}" if places else ""
 
     def look(self, task: int) -> tuple[tuple[Seen, ...], bytes, str | None]:
         """Returns the state of each output as the task left it, with listings for the ledger, and a message about the

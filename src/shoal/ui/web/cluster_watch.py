@@ -179,7 +179,7 @@ def _poll_redis(access: Access, url: str, problem: str, figures: list[tuple[str,
         finally:
             link.close()
     except (InputError, RunError):
-        return StoreStatus("redis", where, f"no Redis server answers at {where}", (), tuple(figures))
+        return StoreStatus("redis", where, f"no Redis server replies at {where}", (), tuple(figures))
 
 
 def _size_of(folder: str, ending: str) -> int:
