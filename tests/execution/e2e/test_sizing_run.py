@@ -139,8 +139,8 @@ def test_the_plot_shows_every_category_and_what_was_ended(tmp_path: Path) -> Non
     drawing = ElementTree.parse(tmp_path / "out.svg").getroot()
     texts = [node.text or "" for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
     retries = categories(tmp_path)["hog"]["retries"]
-    assert any(text.startswith(f"hog: {4 + retries} attempts, {retries} ended") for text in texts)  # type: ignore[operator]
-    assert any(text.startswith("touch: 1 attempt, 0 ended") for text in texts)
+    assert any(text.startswith(f"hog: {4 + retries} attempts, {retries} killed over their limit") for text in texts)  # type: ignore[operator]
+    assert any(text.startswith("touch: 1 attempt, 0 killed over their limit") for text in texts)
     bars = [node.get("fill") for node in drawing.iter("{http://www.w3.org/2000/svg}rect")]
     assert len(bars) > 2 * (5 + retries)  # type: ignore[operator]
 

@@ -217,7 +217,7 @@ def test_adopt_says_what_is_missing(tmp_path: Path) -> None:
     assert said.stderr.splitlines() == [
         "flow.py:2: cannot adopt 'a': its input 'source' does not exist",
         "flow.py:3: cannot adopt 'b': 'a', which it needs, is not done",
-        "flow.py:5: cannot adopt 'last': it makes no file that could tell whether it is done",
+        "flow.py:5: cannot adopt 'last': it has no output file that would show whether it is done",
     ]
     shoal(tmp_path, "run", "flow.py", "last", "d")
     assert ran(tmp_path) == ["last"]
@@ -243,7 +243,7 @@ def test_adopt_does_not_invent_what_functions_returned(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).write_text("by hand\n")
     said = shoal(tmp_path, "adopt", "flow.py", "c", expect=2).stderr
-    assert "cannot adopt 'b': the value that it returns is not on record, and 'c' reads values" in said
+    assert "cannot adopt 'b': its return value is not recorded, and 'c' reads values" in said
     helper = "def read(need):\n    return need.value\n"
     (tmp_path / "flow.py").write_text(FUNCTIONS.replace("t.needs[0].value", "read(t.needs[0])") + helper)
     shoal(tmp_path, "adopt", "flow.py", "b")

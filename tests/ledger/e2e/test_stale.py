@@ -100,8 +100,8 @@ def test_task_that_needs_a_directory_needs_what_others_make_in_it(tmp_path: Path
     (tmp_path / "flow.py").write_text(HIDDEN_PART.format(needs="'data'"))
     for words in (("run", "flow.py"), ("plan", "flow.py")):
         refused = shoal(tmp_path, *words, "--check", check, expect=2).stderr
-        assert "flow.py:6: 'sum' needs the directory 'data', in which 'data/a' makes 'data/a'" in refused
-        assert "need 'data/a' as well" in refused
+        assert "flow.py:6: 'sum' needs the directory 'data', where 'data/a' makes 'data/a'" in refused
+        assert "add 'data/a' to its inputs" in refused
     assert not (tmp_path / "data" / "a").exists()
     shoal(tmp_path, "run", "flow.py", "data/index")
     for needs in ("['data', 'data/a']", "['data', 'parts']"):
