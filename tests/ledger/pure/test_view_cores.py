@@ -95,7 +95,7 @@ def test_a_cluster_is_simulated_with_the_cores_of_each_task() -> None:
 
 def test_the_story_blames_no_task_for_cores_that_were_not_held() -> None:
     advice = run_data(mixed(), workflow="flow.py")["advice"]
-    assert not [sentence for sentence in advice if "declare" in sentence]
+    assert not [sentence for sentence in advice if "request " in sentence]
 
 
 def test_tasks_that_hold_more_than_they_use_are_judged_apart_from_the_others() -> None:

@@ -50,7 +50,7 @@ def test_the_report_says_how_many_were_not_run() -> None:
     found = run_data(view_of(*RUN), workflow="flow.py")
     assert found["summary"][0] == "1 task done, 2 already up to date, 4 not run on one machine in 2 s."
     assert found["run"]["outcome"] == "killed"
-    assert "will be over" not in " ".join(found["summary"])
+    assert "Estimated time remaining" not in " ".join(found["summary"])
 
 
 def test_the_report_of_a_run_that_goes_on_says_what_runs() -> None:

@@ -359,7 +359,7 @@ def test_a_failing_function_is_shown_once_and_without_frames_of_ours(tmp_path: P
     assert done.returncode == 1
     assert text.count("import no_such_package") == 2, text  # once for each of the two tasks
     assert text.count("No module named 'no_such_package'") == 4, text  # as it failed, and in the summary
-    assert "shoal/runner" not in text and "worker.py" not in text, text
+    assert "shoal/execution" not in text and "worker.py" not in text, text
 
 
 def test_the_summary_has_the_last_words_where_nothing_else_has_shown_them(tmp_path: Path) -> None:
