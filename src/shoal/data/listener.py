@@ -36,7 +36,7 @@ from shoal.data.transfer_messages import (
     name_length,
 )
 from shoal.errors import InputError
-from shoal.execution.descriptors import is_scarce, shortage
+from shoal.execution.process_limits import is_scarce, shortage
 
 MOST_STRANGERS = 32
 """Maximum number of connections without proof. When another one comes, the oldest is closed."""

@@ -21,8 +21,8 @@ from shoal.core.resources import FRACTION, Resources
 from shoal.core.task import Call, Profile
 from shoal.errors import InputError
 from shoal.execution.files.files import relative_here
+from shoal.execution.process_limits import available_cores, free_disk
 from shoal.execution.replay_tasks import replay_task
-from shoal.execution.run_options import available_cores, free_disk
 from shoal.execution.workflow_loader import Workflow, unknown_target
 from shoal.formats.wfformat.reader import read_wfformat
 from shoal.formats.wfformat.trace import TraceTask, WorkflowTrace, parents_without_files, profile_for, requested

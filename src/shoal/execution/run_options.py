@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from shoal.core.policies.throttle.registry import NO_THROTTLE, Regime
 from shoal.core.resources import FRACTION, Resources, parse_amount
 from shoal.execution.attempt_recorder import AttemptHooks
 from shoal.execution.learned_sizes import DEFAULT_MODE
+from shoal.execution.process_limits import available_cores, available_memory, free_disk
 
 if TYPE_CHECKING:
     from shoal.execution.attempt_recorder import RunListener
@@ -85,28 +85,3 @@ def this_node(directory: str, jobs: float | None = None, declared: Mapping[str, 
     }
     amounts.update(dict(Resources.parse(dict(declared or {})).amounts))
     return Resources.of(amounts)
-
-
-def available_cores() -> int:
-    """Returns the number of cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def available_memory() -> int:
-    """Returns the machine's memory in bytes, or the limit of our control group if that is less."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                limit = int(file.read())
-        except (OSError, ValueError):
-            continue
-        total = min(total, limit)
-    return total
-
-
-def free_disk(directory: str) -> int:
-    room = os.statvfs(directory)
-    return room.f_bavail * room.f_frsize

@@ -21,10 +21,10 @@ from shoal.core.graph import NO_TASK, Graph, ancestors
 from shoal.core.resources import FRACTION, Resources, is_label, show_amount
 from shoal.errors import InputError
 from shoal.execution.attempt_recorder import AttemptRecorder, RunListener
-from shoal.execution.descriptors import raise_limit
 from shoal.execution.files.backups import restore_all
 from shoal.execution.files.files import look_at_files, refuse_hidden_parts
 from shoal.execution.local_run import LocalRun
+from shoal.execution.process_limits import raise_limit
 from shoal.execution.processes.launcher_client import LauncherClient
 from shoal.execution.processes.orders import notes_on
 from shoal.execution.processes.process_table import boot_identity, start_ticks

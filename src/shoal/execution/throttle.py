@@ -24,8 +24,8 @@ from shoal.core.scheduler import Scheduler, whole_cores
 from shoal.core.scheduler_messages import CapsChanged, TaskResult
 from shoal.core.throttle_controller import ThrottleController
 from shoal.execution.learned_sizes import LearnedSizes
+from shoal.execution.process_limits import available_cores
 from shoal.execution.processes.node_sensors import NodeSensor, task_seconds
-from shoal.execution.run_options import available_cores
 from shoal.ledger.records import ThrottleDecided
 
 WALK_SHARE = 0.004

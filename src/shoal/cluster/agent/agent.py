@@ -51,7 +51,7 @@ from shoal.data.memory.client import VARIABLE as MEMORY
 from shoal.data.memory.protocol import MemoryNode
 from shoal.data.memory.server import MemoryServer
 from shoal.errors import RunError, ShoalError
-from shoal.execution.descriptors import OUT_OF_DESCRIPTORS, limit
+from shoal.execution.process_limits import OUT_OF_DESCRIPTORS, limit
 from shoal.execution.processes.wakeup import Interrupted, Wakeup, signals_raise
 
 

@@ -48,9 +48,10 @@ def _given_up_sentence(run: str, about: RunDescription) -> str:
 
 
 class TaskSetup:
-    """Setup and cleanup of the tasks of one run on one node."""
+    """Setup and cleanup of the tasks of one run on one node.
 
-    """The current directory is the workflow's directory, if nodes share a file system."""
+    The current directory is the workflow's directory, if nodes share a file system.
+    """
 
     def __init__(self, run: str, about: RunDescription, profiles: Sequence[Profile], task_specs: TaskSpecs) -> None:
         self._run, self._about, self._base = run, about, about.base

@@ -38,7 +38,7 @@ from shoal.cluster.messaging.envelope import (
     Outbox,
 )
 from shoal.errors import InputError
-from shoal.execution.descriptors import OUT_OF_DESCRIPTORS, is_scarce, most_left, reserve, shortage
+from shoal.execution.process_limits import OUT_OF_DESCRIPTORS, is_scarce, most_left, reserve, shortage
 
 LOOK_SECONDS = 0.5
 SAY_SECONDS = 60.0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from shoal.cluster.nodes.offer import MachineFacts
 from shoal.errors import InputError
-from shoal.execution.run_options import free_disk
+from shoal.execution.process_limits import free_disk
 
 _GROUPS = "/sys/fs/cgroup"
 _GPU_DEVICE = re.compile(r"nvidia[0-9]+")

@@ -50,7 +50,7 @@ from shoal.execution.calls.protocol import (
     Page,
 )
 from shoal.execution.calls.worker import BOOT
-from shoal.execution.descriptors import given_limit, is_above_given_limit, with_given_limit
+from shoal.execution.process_limits import given_limit, is_above_given_limit, with_given_limit
 
 OUTPUT_LIMIT_BYTES = 16 * 1024 * 1024
 """Of longer output of a call only the beginning and the end are kept, half of this each."""

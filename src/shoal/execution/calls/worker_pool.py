@@ -24,7 +24,7 @@ from shoal.errors import RunError
 from shoal.execution.calls.messages import CallRequest, CallResult
 from shoal.execution.calls.protocol import MAX_CALLS, ValueOf, function_payload, plain_payload, task_payload
 from shoal.execution.calls.worker_client import MARKER, CallWorker, Lifeline, WorkerProcess, ended_call
-from shoal.execution.descriptors import OUT_OF_DESCRIPTORS, is_scarce
+from shoal.execution.process_limits import OUT_OF_DESCRIPTORS, is_scarce
 
 __all__ = [
     "MAX_CALLS",

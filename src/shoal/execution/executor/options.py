@@ -20,7 +20,7 @@ from shoal.core.resources import (
 )
 from shoal.core.task import ONE_CORE
 from shoal.errors import InputError
-from shoal.execution.run_options import available_cores, available_memory
+from shoal.execution.process_limits import available_cores, available_memory
 
 _LEAST_CORES = Resources((("cores", 100),))
 """A call that requests no resources still takes a hundredth of a core, so that not all of them start at once."""

@@ -19,7 +19,7 @@ from collections import deque
 from typing import Any
 
 from shoal.core.policies.retry import AttemptOutcome
-from shoal.execution.descriptors import raise_limit
+from shoal.execution.process_limits import raise_limit
 from shoal.execution.processes.launcher_messages import START, MessageLink, Order
 from shoal.execution.processes.output import OutputSlots, OutputStream
 from shoal.execution.processes.process import ProcessEnd, ProcessRunner

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.core.policies.retry import AttemptOutcome
 from shoal.errors import RunError
-from shoal.execution.descriptors import given_limit
+from shoal.execution.process_limits import given_limit
 from shoal.execution.processes.launcher_messages import BOOT, KILL, START, MessageLink, Order
 from shoal.execution.processes.process_table import MARK_NAME, kill_process, marked_processes
 

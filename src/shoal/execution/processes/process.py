@@ -20,7 +20,7 @@ from time import CLOCK_MONOTONIC, clock_gettime, monotonic, sleep, thread_time
 from typing import Any, NamedTuple
 
 from shoal.core.policies.retry import AttemptOutcome
-from shoal.execution.descriptors import OUT_OF_DESCRIPTORS, given_limit, is_above_given_limit, with_given_limit
+from shoal.execution.process_limits import OUT_OF_DESCRIPTORS, given_limit, is_above_given_limit, with_given_limit
 from shoal.execution.processes.disk_use import TaskDisk
 from shoal.execution.processes.output import OutputSlots
 from shoal.execution.processes.pinning import cpus_in, pinned

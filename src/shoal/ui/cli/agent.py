@@ -51,7 +51,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if not arguments.access:
         raise InputError("an agent needs the access file of its cluster", remedy="give it with --access FILE")
     from shoal.cluster.messaging.access import read
-    from shoal.execution.descriptors import raise_limit
+    from shoal.execution.process_limits import raise_limit
 
     raise_limit()  # each peer needs several file descriptors
     access = read(arguments.access)

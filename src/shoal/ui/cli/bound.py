@@ -112,7 +112,7 @@ def of_workflow(arguments: argparse.Namespace, readings: tuple[str, ...], networ
     """Both bounds for a workflow file: its targets and their dependencies."""
     import os
 
-    from shoal.execution.run_options import available_cores
+    from shoal.execution.process_limits import available_cores
     from shoal.execution.workflow_loader import find_workflow
     from shoal.sim.expected_times import expect
     from shoal.sim.forecast import subject_of

@@ -288,7 +288,7 @@ def _monitor(arguments: argparse.Namespace) -> MonitorSettings | None:
 
 def _jobs(arguments: argparse.Namespace) -> int:
     """The smallest limit that options and environment variables set; without one, the number of cores."""
-    from shoal.execution.run_options import available_cores
+    from shoal.execution.process_limits import available_cores
 
     def limit(value: str | None, option: str, variable: str) -> list[int]:
         number = _number(value, option) if value else 0

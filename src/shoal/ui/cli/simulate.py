@@ -111,7 +111,7 @@ def under_throttles(arguments: argparse.Namespace) -> int:
 
     from shoal.core.policies.order import DEFAULT_ORDER
     from shoal.core.policies.throttle.registry import regime
-    from shoal.execution.run_options import available_cores
+    from shoal.execution.process_limits import available_cores
     from shoal.sim import forecast as forecast_module
     from shoal.ui.cli.predictions import throttles_as_data, throttles_as_text
 

@@ -1,4 +1,4 @@
-"""The limit on open file descriptors of this process: raising it, measuring what is left, passing it on.
+"""What this process may use of the machine: open files (raising and passing on that limit), cores, memory, disk.
 
 A process with many connections raises its soft limit to the hard limit. The programs that it starts get the original
 soft limit: some programs allocate a table of that size, or close all descriptors up to it.
@@ -95,3 +95,29 @@ def shortage() -> str:
         f"almost no file descriptors are left (limit: {limit()}): new connections wait, existing ones continue; "
         "a higher hard limit ('ulimit -Hn') permits more"
     )
+
+
+def available_cores() -> int:
+    """Returns the number of cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def available_memory() -> int:
+    """Returns the machine's memory in bytes, or the limit of our control group if that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                limit = int(file.read())
+        except (OSError, ValueError):
+            continue
+        total = min(total, limit)
+    return total
+
+
+def free_disk(directory: str) -> int:
+    """Returns the bytes that this user may still write below a directory."""
+    room = os.statvfs(directory)
+    return room.f_bavail * room.f_frsize
